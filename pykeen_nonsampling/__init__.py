@@ -1,0 +1,48 @@
+"""Train knowledge graph embedding models on every negative triple, without sampling, as a plugin for PyKEEN."""
+
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if "pykeen.datasets" not in sys.modules:
+    # PyKEEN loads this package in the middle of its own imports, as an entry point of pykeen.datasets. If this package is
+    # imported first, PyKEEN has to go ahead as a whole, or each would wait for the other's half-made modules.
+    import pykeen.pipeline  # noqa: F401
+
+if TYPE_CHECKING:
+    from .datasets import SyntheticGraph
+    from .factorizations import Factorization, Moments, NotDecomposableError, factorization_resolver
+    from .losses import NonSamplingLoss
+    from .training import NonSamplingTrainingLoop
+
+__all__ = [
+    "Factorization",
+    "Moments",
+    "NonSamplingLoss",
+    "NonSamplingTrainingLoop",
+    "NotDecomposableError",
+    "SyntheticGraph",
+    "factorization_resolver",
+]
+
+_MODULES = {
+    "Factorization": "factorizations",
+    "Moments": "factorizations",
+    "NonSamplingLoss": "losses",
+    "NonSamplingTrainingLoop": "training",
+    "NotDecomposableError": "factorizations",
+    "SyntheticGraph": "datasets",
+    "factorization_resolver": "factorizations",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import public names when they are first used: PyKEEN loads this package before its own parts are complete."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    """List the public names."""
+    return sorted({*globals(), *__all__})

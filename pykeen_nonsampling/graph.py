@@ -1,0 +1,137 @@
+"""The training triples, indexed once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+
+import torch
+from class_resolver import HintOrType, OptionalKwargs
+from pykeen.triples import CoreTriplesFactory
+from pykeen.triples.weights import LossWeighter, loss_weighter_resolver
+from torch import Tensor
+from torch.utils.data import Dataset, Sampler
+
+__all__ = [
+    "Batches",
+    "Graph",
+]
+
+
+class Graph(Dataset["Graph"]):
+    """A set of distinct triples, each with an optional weight, and the distinct queries among them.
+
+    Indexing by positions or by a slice gives the subgraph of those triples, so a graph is the dataset, the batch and the
+    sub-batch of a training loop alike.
+    """
+
+    def __init__(self, triples: Tensor, weights: Tensor | None = None):
+        """Initialize the graph.
+
+        :param triples: shape: (n, 3), the ids of distinct triples
+        :param weights: shape: (n,), the weights of the triples
+        """
+        self.triples = triples
+        self.weights = weights
+
+    @classmethod
+    def from_factory(
+        cls,
+        factory: CoreTriplesFactory,
+        num_entities: int,
+        num_relations: int,
+        loss_weighter: HintOrType[LossWeighter] = None,
+        loss_weighter_kwargs: OptionalKwargs = None,
+    ) -> Graph:
+        """Take the distinct triples of a factory, with inverse triples if it creates them.
+
+        :param factory: the training triples
+        :param num_entities: the number of entities that the model knows
+        :param num_relations: the number of relations that the model knows, inverse ones included
+        :param loss_weighter: the method to weight triples
+        :param loss_weighter_kwargs: additional keyword-based parameters for it
+        :return: the graph
+        :raises ValueError: if there are no triples, they do not fit the model, or their weights are none
+        """
+        if not factory.num_triples:
+            raise ValueError(
+                "The triples factory holds no triples, so there is nothing to train on. Check the file or the split it is "
+                "made from."
+            )
+        for name, known, given in (
+            ("entities", num_entities, factory.num_entities),
+            ("relations", num_relations, factory.num_relations),
+        ):
+            if known != given:
+                raise ValueError(
+                    f"The triples factory has {given} {name}, but the model has {known}: the sum over all triples would run "
+                    f"over the wrong set. Create the model with triples_factory=… the factory to train on (relations count "
+                    f"twice with create_inverse_triples=True)."
+                )
+        triples = factory._add_inverse_triples_if_necessary(mapped_triples=factory.mapped_triples)
+        for column, name, bound in ((0, "head", num_entities), (1, "relation", num_relations), (2, "tail", num_entities)):
+            low, high = triples[:, column].min().item(), triples[:, column].max().item()
+            if low < 0 or high >= bound:
+                raise ValueError(
+                    f"There is a {name} id {low if low < 0 else high}, but ids range from 0 to {bound - 1}. Map the triples "
+                    f"with the same entity_to_id and relation_to_id as the factory's, e.g. by TriplesFactory.from_path(…)."
+                )
+        # sorted by head, relation, tail: neighbours in this order share their query
+        triples = triples.unique(dim=0)
+        weighter = loss_weighter_resolver.make_safe(loss_weighter, loss_weighter_kwargs)
+        if weighter is None:
+            return cls(triples)
+        weights = weighter.weight_triples(triples).expand(len(triples))
+        if not (weights.isfinite() & (weights >= 0)).all():
+            raise ValueError(
+                f"{weighter} gives weights from {weights.min().item()} to {weights.max().item()}, but a triple's weight is a "
+                f"finite number ≥ 0."
+            )
+        return cls(triples, weights)
+
+    def to(self, device: torch.device) -> Graph:
+        """Move the graph to a device."""
+        return Graph(self.triples.to(device), None if self.weights is None else self.weights.to(device))
+
+    def __len__(self) -> int:
+        """Return the number of triples."""
+        return self.triples.shape[0]
+
+    def __getitem__(self, positions: Tensor | slice) -> Graph:
+        """Return the subgraph of the triples at the given positions; the graph itself, index and all, for all of them."""
+        if isinstance(positions, slice) and positions.indices(len(self)) == (0, len(self), 1):
+            return self
+        return Graph(self.triples[positions], None if self.weights is None else self.weights[positions])
+
+    @cached_property
+    def queries(self) -> tuple[Tensor, Tensor]:
+        """The distinct (head, relation) pairs, shape: (q, 2), and the one of each triple, shape: (n,)."""
+        pairs, inverse = self.triples[:, :2].unique(dim=0, return_inverse=True)
+        return pairs, inverse
+
+
+class Batches(Sampler["Tensor | slice"]):
+    """Random batches of positions, whole: collating 272,115 triples one by one takes seconds an epoch."""
+
+    def __init__(self, size: int, batch_size: int, drop_last: bool):
+        """Initialize the sampler.
+
+        :param size: the number of triples
+        :param batch_size: the number of triples a batch; one batch of all triples is not shuffled, as order has no effect
+        :param drop_last: whether to leave out an incomplete last batch
+        """
+        self.size = size
+        self.batch_size = batch_size
+        self.drop_last = drop_last
+
+    def __len__(self) -> int:
+        """Return the number of batches."""
+        full, rest = divmod(self.size, self.batch_size)
+        return full + (1 if rest and not self.drop_last else 0)
+
+    def __iter__(self) -> Iterator[Tensor | slice]:
+        """Iterate over the positions of each batch."""
+        if len(self) == 1 and self.batch_size >= self.size:
+            yield slice(None)
+        else:
+            yield from torch.randperm(self.size).split(self.batch_size)[: len(self)]

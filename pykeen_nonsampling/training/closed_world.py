@@ -1,0 +1,281 @@
+"""Training under the closed world assumption: every triple that is not observed is a negative."""
+
+from __future__ import annotations
+
+import gc
+import logging
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from class_resolver import HintOrType, OptionalKwargs
+from pykeen.models import ERModel, Model
+from pykeen.sampling import NegativeSampler
+from pykeen.training import TrainingLoop
+from pykeen.triples import CoreTriplesFactory
+from pykeen.typing import InductiveMode
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from ..factorizations import Factorization, NotDecomposableError, factorize
+from ..graph import Batches, Graph
+from ..kernels import paired_products
+from ..losses import NonSamplingLoss, check_loss
+
+__all__ = [
+    "NonSamplingTrainingLoop",
+]
+
+logger = logging.getLogger(__name__)
+
+#: Fewer optimizer steps than this are taken for a forgotten number of epochs
+FEW_STEPS = 20
+
+
+class NonSamplingTrainingLoop(TrainingLoop[Graph]):
+    r"""A training loop over every triple of $\mathcal{E} \times \mathcal{R} \times \mathcal{E}$, without negative sampling.
+
+    Observed triples have target 1, all others target 0. The sum over all triples is not enumerated: for a score
+    $f(h, r, t) = q(h, r)^\top k(t)$, it is made of the Gram matrices of queries and keys,
+
+    .. math::
+
+        \sum_{h, r, t} f(h, r, t)^2 = \Big\langle \sum_{h, r} q q^\top, \sum_t k k^\top \Big\rangle
+
+    so an epoch costs $O((|\mathcal{E}| + |\mathcal{R}|) d^2 + |\mathcal{T}| d)$, however many negatives there are [li2021]_.
+
+    By default, one epoch is one optimizer step on the whole graph. With a ``batch_size``, each mini-batch of positives
+    comes with its share of the sum over all triples, so that its gradient is an unbiased estimate of the whole one.
+    """
+
+    hpo_default: ClassVar[Mapping[str, Any]] = dict(
+        # full-batch training: the number of epochs is the number of optimizer steps
+        num_epochs=dict(type=int, low=100, high=1000, q=100),
+    )
+
+    _graph: Graph
+    _factorization: Factorization
+    _sub_batch_size: int | None
+    _random_states: tuple[Tensor, Tensor | None]
+
+    def __init__(
+        self,
+        *,
+        factorization: HintOrType[Factorization] = None,
+        factorization_kwargs: OptionalKwargs = None,
+        negative_sampler: HintOrType[NegativeSampler] = None,
+        negative_sampler_kwargs: OptionalKwargs = None,
+        **kwargs: Any,
+    ) -> None:
+        """Initialize the training loop.
+
+        :param factorization: the factorization of the model's score, or a hint for it. Defaults to the one registered for
+            the model's interaction.
+        :param factorization_kwargs: additional keyword-based parameters for the factorization
+        :param negative_sampler: refused: there is nothing to sample
+        :param negative_sampler_kwargs: refused, likewise
+        :param kwargs: additional keyword-based parameters passed to :class:`pykeen.training.TrainingLoop`
+        """
+        check_negative_sampler(negative_sampler, negative_sampler_kwargs)
+        super().__init__(**kwargs)
+        self.factorization = factorization
+        self.factorization_kwargs = factorization_kwargs
+        if type(self.model.loss) is self.model.loss_default:
+            default, self.model.loss = self.model.loss, NonSamplingLoss()
+            logger.warning(
+                "%s's default %s cannot be used without negative sampling: training with %s instead.",
+                type(self.model).__name__,
+                default,
+                self.model.loss,
+            )
+        check_loss(type(self.model.loss))
+
+    # docstr-coverage: inherited
+    def _train(self, triples_factory: CoreTriplesFactory, **kwargs: Any) -> list[float] | None:  # noqa: D102
+        _check_training_arguments(num_entities=triples_factory.num_entities, **kwargs)
+        self._factorization = self._factorize()
+        graph = Graph.from_factory(
+            triples_factory,
+            num_entities=self.model._get_entity_len(mode=self.mode),
+            num_relations=self.model.num_relations,
+            loss_weighter=self.loss_weighter,
+            loss_weighter_kwargs=self.loss_weighter_kwargs,
+        )
+        self._graph = graph.to(self.model.device)
+        if kwargs.get("batch_size") is None:
+            kwargs["batch_size"] = len(graph)
+        if kwargs["batch_size"] >= len(graph):
+            # one batch an epoch: the bar over epochs says it all
+            kwargs["use_tqdm_batch"] = False
+        self._sub_batch_size = kwargs.get("sub_batch_size")
+        steps = kwargs["num_epochs"] * -(-len(graph) // kwargs["batch_size"])
+        if steps < FEW_STEPS:
+            logger.warning(
+                "Training for %d epochs of %d triples a batch makes only %d optimizer steps, which train next to nothing: one "
+                "epoch is one step on the whole graph. Note that pipeline() has a default of 5 epochs; set e.g. epochs=200.",
+                kwargs["num_epochs"],
+                kwargs["batch_size"],
+                steps,
+            )
+        # PyKEEN collects garbage after every epoch, which takes as long as a whole epoch here. Of frozen objects, nothing is
+        # collected, so what exists already costs nothing.
+        gc.freeze()
+        try:
+            return super()._train(triples_factory=triples_factory, **kwargs)
+        finally:
+            gc.unfreeze()
+
+    def _factorize(self) -> Factorization:
+        """Find the factorization of the model's score."""
+        if not isinstance(self.model, ERModel):
+            raise NotDecomposableError(
+                f"{type(self.model).__name__} cannot be decomposed: its scores are not made by an interaction from "
+                f"representations of entities and relations. Use a model that derives from pykeen.models.ERModel."
+            )
+        return factorize(self.model.interaction, self.factorization, self.factorization_kwargs)
+
+    # docstr-coverage: inherited
+    def sub_batch_and_slice(self, *, batch_size: int, **kwargs: Any) -> tuple[int, int | None]:  # noqa: D102
+        # PyKEEN would train on trial batches in search of a size that fits, and forget the size that the user set
+        return self._sub_batch_size or batch_size, None
+
+    # docstr-coverage: inherited
+    def _slice_size_search(self, **kwargs: Any) -> int:  # noqa: D102
+        raise NotImplementedError("Slicing is not possible, since the loop scores no candidates that could be sliced.")
+
+    # docstr-coverage: inherited
+    def _create_training_data_loader(
+        self, triples_factory: CoreTriplesFactory, *, batch_size: int, drop_last: bool, num_workers: int = 0, **kwargs: Any
+    ) -> DataLoader[Graph]:  # noqa: D102
+        if num_workers:
+            logger.warning("num_workers=%d are not used: all triples are in memory already.", num_workers)
+        # without automatic batching, each batch comes as a whole
+        return DataLoader(
+            dataset=self._graph,
+            sampler=Batches(size=len(self._graph), batch_size=batch_size, drop_last=drop_last),
+            batch_size=None,
+        )
+
+    @staticmethod
+    # docstr-coverage: inherited
+    def _get_batch_size(batch: Graph) -> int:  # noqa: D102
+        return len(batch)
+
+    # docstr-coverage: inherited
+    def _process_batch(
+        self,
+        batch: Graph,
+        start: int,
+        stop: int,
+        label_smoothing: float = 0.0,
+        slice_size: int | None = None,
+    ) -> Tensor:  # noqa: D102
+        graph = batch[start:stop]
+        self._align_random_states(first=start == 0)
+        heads, relations, tails = features(self.model, self._factorization, mode=self.mode)
+        pairs, query_index = graph.queries
+        queries = self._factorization.queries(
+            heads.index_select(0, pairs[:, 0]), relations.index_select(0, pairs[:, 1])
+        )
+        loss = self.loss.process_moments(
+            positive_scores=paired_products(queries, tails, query_index, graph.triples[:, 2]),
+            moments=self._factorization.score_moments(heads, relations, tails),
+            share=len(graph) / len(self._graph),
+            label_smoothing=label_smoothing,
+            num_entities=len(tails),
+            pos_weights=graph.weights,
+        )
+        regularization = self.model.collect_regularization_term()
+        if self.loss.reduction == "sum":
+            # each sub-batch brings its share, so that the batch has the term once; for a mean, PyKEEN sees to that
+            regularization = regularization * (len(graph) / len(batch))
+        return loss + regularization
+
+    def _align_random_states(self, first: bool) -> None:
+        """Let all sub-batches of a batch draw the same random numbers (dropout), as the whole batch would."""
+        device = self.model.device
+        if first:
+            cuda_state = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+            self._random_states = torch.get_rng_state(), cuda_state
+            return
+        cpu_state, cuda_state = self._random_states
+        torch.set_rng_state(cpu_state)
+        if cuda_state is not None:
+            torch.cuda.set_rng_state(cuda_state, device)
+
+
+def features(model: Model, factorization: Factorization, mode: InductiveMode | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    """Compute the features of all heads, relations and tails of a model.
+
+    Each representation is called once, and as a whole: that way its normalizer, dropout and regularizer take part.
+
+    :param model: the model
+    :param factorization: the factorization of its score
+    :param mode: the inductive mode
+    :return: the features of heads, relations and tails
+    :raises ValueError: if their dtypes differ
+    """
+    entities = [
+        representation(indices=None)[: model._get_entity_len(mode=mode)]
+        for representation in model._get_entity_representations_from_inductive_mode(mode=mode)
+    ]
+    heads = factorization.heads(*(entities[i] for i in model.interaction.head_indices))
+    if (
+        type(factorization).tails is Factorization.tails
+        and list(model.interaction.head_indices) == list(model.interaction.tail_indices)
+    ):
+        tails = heads
+    else:
+        tails = factorization.tails(*(entities[i] for i in model.interaction.tail_indices))
+    relations = factorization.relations(
+        *(representation(indices=None)[: model.num_relations] for representation in model.relation_representations)
+    )
+    if not heads.dtype == relations.dtype == tails.dtype:
+        raise ValueError(
+            f"Heads have dtype {heads.dtype}, relations {relations.dtype} and tails {tails.dtype}, but a score needs one dtype. "
+            f"Convert the model, e.g. by model.to(dtype=torch.float32), or set dtype=… in entity_representations_kwargs and "
+            f"relation_representations_kwargs alike."
+        )
+    return heads, relations, tails
+
+
+def check_negative_sampler(
+    negative_sampler: HintOrType[NegativeSampler], negative_sampler_kwargs: OptionalKwargs
+) -> None:
+    """Refuse a negative sampler."""
+    if negative_sampler is None and not negative_sampler_kwargs:
+        return
+    raise ValueError(
+        f"{negative_sampler=} with {negative_sampler_kwargs=} has no use here: this loop trains on every negative triple, so "
+        f"there is nothing to sample. Leave it out, or use training_loop='slcwa'."
+    )
+
+
+def _check_training_arguments(
+    *,
+    num_entities: int,
+    num_epochs: int = 1,
+    batch_size: int | None = None,
+    sub_batch_size: int | None = None,
+    slice_size: int | None = None,
+    label_smoothing: float = 0.0,
+    sampler: str | None = None,
+    **_kwargs: Any,
+) -> None:
+    """Refuse arguments of :meth:`TrainingLoop.train` that have no meaning here."""
+    if slice_size is not None:
+        raise ValueError(
+            f"{slice_size=} has no use here: this loop scores no candidates that could be sliced. Leave it out; to bound the "
+            f"memory, set sub_batch_size instead."
+        )
+    if sampler is not None:
+        raise ValueError(
+            f"{sampler=} has no use here: this loop trains on the whole graph, so there is no subgraph to sample. Leave it out."
+        )
+    for name, size in (("batch_size", batch_size), ("sub_batch_size", sub_batch_size)):
+        if size is not None and size < 1:
+            raise ValueError(f"{name}={size} holds no triple: choose a number ≥ 1, or leave it out for the whole graph.")
+    if not 0 <= label_smoothing < 1:
+        raise ValueError(f"{label_smoothing=} is out of range: choose 0 ≤ label_smoothing < 1.")
+    if label_smoothing and num_entities < 2:
+        raise ValueError(f"{label_smoothing=} spreads over all other entities, but there is one only. Leave it out.")
