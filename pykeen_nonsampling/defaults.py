@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -52,7 +52,7 @@ def _with_defaults(function: Callable[..., Any], complete: Callable[[dict[str, A
 def _complete_loss(kwargs: dict[str, Any]) -> dict[str, Any]:
     """Put the default loss in place, or check the one that is named."""
     check_negative_sampler(kwargs.get("negative_sampler"), kwargs.get("negative_sampler_kwargs"))
-    loss = _given(kwargs, "loss") or (kwargs.get("model_kwargs") or {}).get("loss")
+    loss = kwargs.get("loss") or (kwargs.get("model_kwargs") or {}).get("loss")
     if loss is not None:
         check_loss(type(loss) if isinstance(loss, Loss) else loss_resolver.lookup(loss))
         return kwargs
@@ -66,17 +66,13 @@ def _complete_loss(kwargs: dict[str, Any]) -> dict[str, Any]:
 def _complete_pipeline(kwargs: dict[str, Any]) -> dict[str, Any]:
     """Put the default loss and the default batch, the whole graph, in place."""
     training_kwargs = dict(kwargs.get("training_kwargs") or {})
-    training_kwargs["batch_size"] = _given(training_kwargs, "batch_size")
-    return _complete_loss({**kwargs, "training_kwargs": training_kwargs})
-
-
-def _given(kwargs: Mapping[str, Any], name: str) -> Any:
-    """Return the value that the user gave for a parameter; None, if it is a default of PyKEEN's command line."""
     context = click.get_current_context(silent=True)
     if (
         context is not None
         and getattr(context.command.callback, "__module__", "").startswith("pykeen.")
-        and context.get_parameter_source(name) is ParameterSource.DEFAULT
+        and context.get_parameter_source("batch_size") is ParameterSource.DEFAULT
     ):
-        return None
-    return kwargs.get(name)
+        # nobody asked for the default of PyKEEN's command line
+        training_kwargs.pop("batch_size", None)
+    training_kwargs.setdefault("batch_size", None)
+    return _complete_loss({**kwargs, "training_kwargs": training_kwargs})

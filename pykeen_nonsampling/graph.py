@@ -25,14 +25,16 @@ class Graph(Dataset["Graph"]):
     sub-batch of a training loop alike.
     """
 
-    def __init__(self, triples: Tensor, weights: Tensor | None = None):
+    def __init__(self, triples: Tensor, weights: Tensor | None = None, share: float = 1.0):
         """Initialize the graph.
 
-        :param triples: shape: (n, 3), the ids of distinct triples
+        :param triples: shape: (n, 3), the ids of distinct triples, those with the same head and relation in a row
         :param weights: shape: (n,), the weights of the triples
+        :param share: the number of triples as a share of those of the graph that this one is a part of
         """
         self.triples = triples
         self.weights = weights
+        self.share = share
 
     @classmethod
     def from_factory(
@@ -76,22 +78,23 @@ class Graph(Dataset["Graph"]):
                     f"There is a {name} id {low if low < 0 else high}, but ids range from 0 to {bound - 1}. Map the triples "
                     f"with the same entity_to_id and relation_to_id as the factory's, e.g. by TriplesFactory.from_path(…)."
                 )
-        # sorted by head, relation, tail: neighbours in this order share their query
-        triples = triples.unique(dim=0)
-        weighter = loss_weighter_resolver.make_safe(loss_weighter, loss_weighter_kwargs)
+        keys = ((triples[:, 0] * num_relations + triples[:, 1]) * num_entities + triples[:, 2]).unique()
+        pairs, tails = keys // num_entities, keys % num_entities
+        triples = torch.stack([pairs // num_relations, pairs % num_relations, tails], dim=-1)
+        weighter: LossWeighter | None = loss_weighter_resolver.make_safe(loss_weighter, loss_weighter_kwargs)  # type: ignore[arg-type]
         if weighter is None:
             return cls(triples)
         weights = weighter.weight_triples(triples).expand(len(triples))
         if not (weights.isfinite() & (weights >= 0)).all():
             raise ValueError(
-                f"{weighter} gives weights from {weights.min().item()} to {weights.max().item()}, but a triple's weight is a "
-                f"finite number ≥ 0."
+                f"{weighter} gives weights from {weights.min().item()} to {weights.max().item()}, but a triple's weight is "
+                f"a finite number ≥ 0."
             )
         return cls(triples, weights)
 
     def to(self, device: torch.device) -> Graph:
         """Move the graph to a device."""
-        return Graph(self.triples.to(device), None if self.weights is None else self.weights.to(device))
+        return Graph(self.triples.to(device), None if self.weights is None else self.weights.to(device), self.share)
 
     def __len__(self) -> int:
         """Return the number of triples."""
@@ -99,15 +102,22 @@ class Graph(Dataset["Graph"]):
 
     def __getitem__(self, positions: Tensor | slice) -> Graph:
         """Return the subgraph of the triples at the given positions; the graph itself, index and all, for all of them."""
-        if isinstance(positions, slice) and positions.indices(len(self)) == (0, len(self), 1):
+        if isinstance(positions, Tensor):
+            positions = positions.sort().values
+        elif positions.indices(len(self)) == (0, len(self), 1):
             return self
-        return Graph(self.triples[positions], None if self.weights is None else self.weights[positions])
+        triples = self.triples[positions]
+        return Graph(
+            triples,
+            weights=None if self.weights is None else self.weights[positions],
+            share=self.share * len(triples) / len(self),
+        )
 
     @cached_property
     def queries(self) -> tuple[Tensor, Tensor]:
-        """The distinct (head, relation) pairs, shape: (q, 2), and the one of each triple, shape: (n,)."""
-        pairs, inverse = self.triples[:, :2].unique(dim=0, return_inverse=True)
-        return pairs, inverse
+        """The distinct (head, relation) pairs, shape: (q, 2), and the position among them of each triple's, shape: (n,)."""
+        pairs, index = self.triples[:, :2].unique_consecutive(dim=0, return_inverse=True)
+        return pairs, index
 
 
 class Batches(Sampler["Tensor | slice"]):

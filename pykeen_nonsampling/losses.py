@@ -79,14 +79,14 @@ class NonSamplingLoss(PointwiseLoss):
         return self.process_lcwa_scores(predictions=x, labels=target, weights=weight)
 
     # docstr-coverage: inherited
-    def process_lcwa_scores(
+    def process_lcwa_scores(  # noqa: D102
         self,
         predictions: Tensor,
         labels: Tensor,
         label_smoothing: float | None = None,
         num_entities: int | None = None,
         weights: Tensor | None = None,
-    ) -> Tensor:  # noqa: D102
+    ) -> Tensor:
         cost = torch.lerp(
             torch.full_like(predictions, self.negative_weight),
             torch.full_like(predictions, self.positive_weight),
@@ -146,8 +146,8 @@ def check_loss(loss: type[Loss]) -> None:
     if issubclass(loss, NonSamplingLoss):
         return
     raise ValueError(
-        f"{loss.__name__} cannot be used without negative sampling: the scores of all negative triples are known by their sum "
-        f"and their sum of squares only, so the loss has to be quadratic in them. Use loss='nonsampling', "
+        f"{loss.__name__} cannot be used without negative sampling: the scores of all negative triples are known by their "
+        f"sum and their sum of squares only, so the loss has to be quadratic in them. Use loss='nonsampling', "
         f"with loss_kwargs=dict(positive_weight=1.0, negative_weight=1.0) if the mean squared error is what you want."
     )
 

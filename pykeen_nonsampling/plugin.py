@@ -46,9 +46,7 @@ class _BeforeImport(MetaPathFinder):
         self.name = name
         self.action = action
 
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         if fullname != self.name:
             return None
         sys.meta_path.remove(self)
@@ -72,7 +70,7 @@ def _on_first_use(module: ModuleType, action: Callable[[ModuleType], object]) ->
         def __getattribute__(self, name: str) -> Any:
             # the import system itself looks at names such as __spec__ in the meantime
             if not name.startswith("__") and not self.__spec__._initializing:
-                self.__class__ = cls
+                self.__class__ = cls  # type: ignore[assignment]
                 action(self)
             return cls.__getattribute__(self, name)
 

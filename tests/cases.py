@@ -29,8 +29,7 @@ def make_factory(
     return CoreTriplesFactory(
         mapped_triples=torch.as_tensor(triples, dtype=torch.long).view(-1, 3),
         num_entities=num_entities,
-        # PyKEEN counts inverse relations, too
-        num_relations=num_relations * (2 if create_inverse_triples else 1),
+        num_relations=num_relations,
         create_inverse_triples=create_inverse_triples,
     )
 

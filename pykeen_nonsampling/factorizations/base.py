@@ -120,7 +120,10 @@ class Factorization(ABC):
         return scores
 
     def score_moments(self, heads: Tensor, relations: Tensor, tails: Tensor) -> ScoreMoments:
-        """Compute the moments of the scores over all triples, in O((|E| + |R|)·k²) instead of O(|E|·|R|·|E|·k)."""
+        r"""Compute the moments of the scores over all triples.
+
+        This takes $O((|\mathcal{E}| + |\mathcal{R}|) k^2)$ instead of $O(|\mathcal{E}|^2 |\mathcal{R}| k)$ operations.
+        """
         head_moments = Moments.of(heads)
         # most models have one kind of entity features, whose Gram matrix is then needed once
         tail_moments = head_moments if tails is heads else Moments.of(tails)

@@ -87,9 +87,7 @@ class TransEFactorization(Factorization):
 
     def query_moments(self, heads: Moments, relations: Tensor) -> Moments:  # noqa: D102
         sums, operator = _moments_of_lifted_sums(heads, Moments.of(relations)), self._operator(relations)
-        return Moments(
-            count=sums.count, first=operator.T @ sums.first, second=operator.T @ sums.second @ operator
-        )
+        return Moments(count=sums.count, first=operator.T @ sums.first, second=operator.T @ sums.second @ operator)
 
 
 def _moments_of_lifted_sums(x: Moments, y: Moments) -> Moments:
@@ -101,7 +99,8 @@ def _moments_of_lifted_sums(x: Moments, y: Moments) -> Moments:
     n, m = x.count, y.count
     (x1, x_sq), (y1, y_sq) = ((v.first[:-2], v.first[-2]) for v in (x, y))  # Σx, Σ‖x‖²
     (xx, x_cube, x_four), (yy, y_cube, y_four) = (
-        (v.second[:-2, :-2], v.second[:-2, -2], v.second[-2, -2]) for v in (x, y)  # Σxxᵀ, Σx‖x‖², Σ‖x‖⁴
+        (v.second[:-2, :-2], v.second[:-2, -2], v.second[-2, -2])
+        for v in (x, y)  # Σxxᵀ, Σx‖x‖², Σ‖x‖⁴
     )
     u1 = m * x1 + n * y1
     u_sq = m * x_sq + 2 * (x1 @ y1) + n * y_sq

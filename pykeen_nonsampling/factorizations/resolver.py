@@ -38,10 +38,7 @@ def factorize(
     interaction = _unwrap(interaction)
     if isinstance(factorization, Factorization):
         return factorization
-    if factorization is None:
-        cls = _lookup(interaction)
-    else:
-        cls = factorization_resolver.lookup(factorization)
+    cls = _lookup(interaction) if factorization is None else factorization_resolver.lookup(factorization)
     try:
         return cls(interaction, **(factorization_kwargs or {}))
     except TypeError as error:
@@ -53,8 +50,8 @@ def _unwrap(interaction: Interaction) -> Interaction:
     while isinstance(interaction, ClampedInteraction):
         if interaction.clamp_score is not None:
             raise NotDecomposableError(
-                f"Scores clamped to {interaction.clamp_score} cannot be decomposed: a clamp is not linear in the features of "
-                f"head and tail. Leave the clamp out, with model_kwargs=dict(clamp_score=None)."
+                f"Scores clamped to {interaction.clamp_score} cannot be decomposed: a clamp is not linear in the features "
+                f"of head and tail. Leave the clamp out, with model_kwargs=dict(clamp_score=None)."
             )
         interaction = interaction.base
     return interaction
@@ -70,7 +67,7 @@ def _lookup(interaction: Interaction) -> type[Factorization]:
             break
     names = ", ".join(sorted(cls.__name__.removesuffix("Interaction") for cls in registered))
     raise NotDecomposableError(
-        f"{type(interaction).__name__} cannot be decomposed: no factorization of its score into features of head and tail is "
-        f"registered. Use one of {names}, or register one of your own with "
+        f"{type(interaction).__name__} cannot be decomposed: no factorization of its score into features of head and tail "
+        f"is registered. Use one of {names}, or register one of your own with "
         f"pykeen_nonsampling.factorization_resolver.register(…)."
     )

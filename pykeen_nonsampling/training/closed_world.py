@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from hashlib import md5
+from typing import Any
 
 import torch
 from class_resolver import HintOrType, OptionalKwargs
-from pykeen.models import ERModel, Model
+from pykeen.models import ERModel
 from pykeen.sampling import NegativeSampler
 from pykeen.training import TrainingLoop
+from pykeen.training.callbacks import (
+    GradientAbsClippingTrainingCallback,
+    GradientNormClippingTrainingCallback,
+    MultiTrainingCallback,
+    TrainingCallbackHint,
+    TrainingCallbackKwargsHint,
+)
 from pykeen.triples import CoreTriplesFactory
 from pykeen.typing import InductiveMode
 from torch import Tensor
@@ -48,12 +55,13 @@ class NonSamplingTrainingLoop(TrainingLoop[Graph]):
     comes with its share of the sum over all triples, so that its gradient is an unbiased estimate of the whole one.
     """
 
-    hpo_default: ClassVar[Mapping[str, Any]] = dict(
+    hpo_default: dict[str, Any] = dict(  # noqa: RUF012
         # full-batch training: the number of epochs is the number of optimizer steps
         num_epochs=dict(type=int, low=100, high=1000, q=100),
     )
 
-    _graph: Graph
+    _indexed: tuple[CoreTriplesFactory, Graph] | None = None
+    model: ERModel
     _factorization: Factorization
     _sub_batch_size: int | None
     _random_states: tuple[Tensor, Tensor | None]
@@ -80,28 +88,30 @@ class NonSamplingTrainingLoop(TrainingLoop[Graph]):
         super().__init__(**kwargs)
         self.factorization = factorization
         self.factorization_kwargs = factorization_kwargs
+        self._setup = f"{type(self.optimizer).__name__} {self.optimizer.defaults} {factorization} {factorization_kwargs}"
         if type(self.model.loss) is self.model.loss_default:
-            default, self.model.loss = self.model.loss, NonSamplingLoss()
+            self.model.loss = NonSamplingLoss()
             logger.warning(
                 "%s's default %s cannot be used without negative sampling: training with %s instead.",
                 type(self.model).__name__,
-                default,
+                self.model.loss_default.__name__,
                 self.model.loss,
             )
         check_loss(type(self.model.loss))
 
+    @property
+    def checksum(self) -> str:
+        """The checksum of what the training loop was configured with, which a checkpoint has to match.
+
+        PyKEEN's own includes the current learning rate, so that no run with a learning rate scheduler could be resumed.
+        """
+        return md5(f"{self.model} {self._setup}".encode(), usedforsecurity=False).hexdigest()
+
     # docstr-coverage: inherited
-    def _train(self, triples_factory: CoreTriplesFactory, **kwargs: Any) -> list[float] | None:  # noqa: D102
+    def _train(self, triples_factory: CoreTriplesFactory, **kwargs: Any) -> list[float] | None:  # type: ignore[override]
         _check_training_arguments(num_entities=triples_factory.num_entities, **kwargs)
         self._factorization = self._factorize()
-        graph = Graph.from_factory(
-            triples_factory,
-            num_entities=self.model._get_entity_len(mode=self.mode),
-            num_relations=self.model.num_relations,
-            loss_weighter=self.loss_weighter,
-            loss_weighter_kwargs=self.loss_weighter_kwargs,
-        )
-        self._graph = graph.to(self.model.device)
+        graph = self._graph(triples_factory)
         if kwargs.get("batch_size") is None:
             kwargs["batch_size"] = len(graph)
         if kwargs["batch_size"] >= len(graph):
@@ -111,12 +121,14 @@ class NonSamplingTrainingLoop(TrainingLoop[Graph]):
         steps = kwargs["num_epochs"] * -(-len(graph) // kwargs["batch_size"])
         if steps < FEW_STEPS:
             logger.warning(
-                "Training for %d epochs of %d triples a batch makes only %d optimizer steps, which train next to nothing: one "
-                "epoch is one step on the whole graph. Note that pipeline() has a default of 5 epochs; set e.g. epochs=200.",
+                "Training for %d epochs of %d triples a batch makes only %d optimizer steps, which train next to nothing: "
+                "one epoch is one step on the whole graph. Note that pipeline() has a default of 5 epochs; set e.g. "
+                "epochs=200.",
                 kwargs["num_epochs"],
                 kwargs["batch_size"],
                 steps,
             )
+        kwargs = _with_gradient_clipping(**kwargs)
         # PyKEEN collects garbage after every epoch, which takes as long as a whole epoch here. Of frozen objects, nothing is
         # collected, so what exists already costs nothing.
         gc.freeze()
@@ -124,6 +136,19 @@ class NonSamplingTrainingLoop(TrainingLoop[Graph]):
             return super()._train(triples_factory=triples_factory, **kwargs)
         finally:
             gc.unfreeze()
+
+    def _graph(self, triples_factory: CoreTriplesFactory) -> Graph:
+        """Index the triples of a factory, once."""
+        if self._indexed is None or self._indexed[0] is not triples_factory:
+            graph = Graph.from_factory(
+                triples_factory,
+                num_entities=self.model._get_entity_len(mode=self.mode),
+                num_relations=self.model.num_relations,
+                loss_weighter=self.loss_weighter,
+                loss_weighter_kwargs=self.loss_weighter_kwargs,
+            )
+            self._indexed = triples_factory, graph.to(self.model.device)
+        return self._indexed[1]
 
     def _factorize(self) -> Factorization:
         """Find the factorization of the model's score."""
@@ -140,25 +165,26 @@ class NonSamplingTrainingLoop(TrainingLoop[Graph]):
         return self._sub_batch_size or batch_size, None
 
     # docstr-coverage: inherited
-    def _slice_size_search(self, **kwargs: Any) -> int:  # noqa: D102
+    def _slice_size_search(self, **kwargs: Any) -> int:
         raise NotImplementedError("Slicing is not possible, since the loop scores no candidates that could be sliced.")
 
     # docstr-coverage: inherited
     def _create_training_data_loader(
         self, triples_factory: CoreTriplesFactory, *, batch_size: int, drop_last: bool, num_workers: int = 0, **kwargs: Any
-    ) -> DataLoader[Graph]:  # noqa: D102
+    ) -> DataLoader[Graph]:
         if num_workers:
             logger.warning("num_workers=%d are not used: all triples are in memory already.", num_workers)
+        graph = self._graph(triples_factory)
         # without automatic batching, each batch comes as a whole
         return DataLoader(
-            dataset=self._graph,
-            sampler=Batches(size=len(self._graph), batch_size=batch_size, drop_last=drop_last),
+            dataset=graph,
+            sampler=Batches(size=len(graph), batch_size=batch_size, drop_last=drop_last),
             batch_size=None,
         )
 
     @staticmethod
     # docstr-coverage: inherited
-    def _get_batch_size(batch: Graph) -> int:  # noqa: D102
+    def _get_batch_size(batch: Graph) -> int:
         return len(batch)
 
     # docstr-coverage: inherited
@@ -169,18 +195,16 @@ class NonSamplingTrainingLoop(TrainingLoop[Graph]):
         stop: int,
         label_smoothing: float = 0.0,
         slice_size: int | None = None,
-    ) -> Tensor:  # noqa: D102
+    ) -> Tensor:
         graph = batch[start:stop]
         self._align_random_states(first=start == 0)
         heads, relations, tails = features(self.model, self._factorization, mode=self.mode)
         pairs, query_index = graph.queries
-        queries = self._factorization.queries(
-            heads.index_select(0, pairs[:, 0]), relations.index_select(0, pairs[:, 1])
-        )
+        queries = self._factorization.queries(heads.index_select(0, pairs[:, 0]), relations.index_select(0, pairs[:, 1]))
         loss = self.loss.process_moments(
             positive_scores=paired_products(queries, tails, query_index, graph.triples[:, 2]),
             moments=self._factorization.score_moments(heads, relations, tails),
-            share=len(graph) / len(self._graph),
+            share=graph.share,
             label_smoothing=label_smoothing,
             num_entities=len(tails),
             pos_weights=graph.weights,
@@ -204,7 +228,9 @@ class NonSamplingTrainingLoop(TrainingLoop[Graph]):
             torch.cuda.set_rng_state(cuda_state, device)
 
 
-def features(model: Model, factorization: Factorization, mode: InductiveMode | None = None) -> tuple[Tensor, Tensor, Tensor]:
+def features(
+    model: ERModel, factorization: Factorization, mode: InductiveMode | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
     """Compute the features of all heads, relations and tails of a model.
 
     Each representation is called once, and as a whole: that way its normalizer, dropout and regularizer take part.
@@ -220,9 +246,8 @@ def features(model: Model, factorization: Factorization, mode: InductiveMode | N
         for representation in model._get_entity_representations_from_inductive_mode(mode=mode)
     ]
     heads = factorization.heads(*(entities[i] for i in model.interaction.head_indices))
-    if (
-        type(factorization).tails is Factorization.tails
-        and list(model.interaction.head_indices) == list(model.interaction.tail_indices)
+    if type(factorization).tails is Factorization.tails and list(model.interaction.head_indices) == list(
+        model.interaction.tail_indices
     ):
         tails = heads
     else:
@@ -232,23 +257,41 @@ def features(model: Model, factorization: Factorization, mode: InductiveMode | N
     )
     if not heads.dtype == relations.dtype == tails.dtype:
         raise ValueError(
-            f"Heads have dtype {heads.dtype}, relations {relations.dtype} and tails {tails.dtype}, but a score needs one dtype. "
-            f"Convert the model, e.g. by model.to(dtype=torch.float32), or set dtype=… in entity_representations_kwargs and "
-            f"relation_representations_kwargs alike."
+            f"Heads have dtype {heads.dtype}, relations {relations.dtype} and tails {tails.dtype}, but a score needs one "
+            f"dtype. Convert the model, e.g. by model.to(dtype=torch.float32), or set dtype=… in "
+            f"entity_representations_kwargs and relation_representations_kwargs alike."
         )
     return heads, relations, tails
 
 
-def check_negative_sampler(
-    negative_sampler: HintOrType[NegativeSampler], negative_sampler_kwargs: OptionalKwargs
-) -> None:
+def check_negative_sampler(negative_sampler: HintOrType[NegativeSampler], negative_sampler_kwargs: OptionalKwargs) -> None:
     """Refuse a negative sampler."""
     if negative_sampler is None and not negative_sampler_kwargs:
         return
     raise ValueError(
-        f"{negative_sampler=} with {negative_sampler_kwargs=} has no use here: this loop trains on every negative triple, so "
-        f"there is nothing to sample. Leave it out, or use training_loop='slcwa'."
+        f"{negative_sampler=} with {negative_sampler_kwargs=} has no use here: this loop trains on every negative triple, "
+        f"so there is nothing to sample. Leave it out, or use training_loop='slcwa'."
     )
+
+
+def _with_gradient_clipping(
+    *,
+    callbacks: TrainingCallbackHint = None,
+    callbacks_kwargs: TrainingCallbackKwargsHint = None,
+    gradient_clipping_max_norm: float | None = None,
+    gradient_clipping_norm_type: float | None = None,
+    gradient_clipping_max_abs_value: float | None = None,
+    **kwargs: Any,
+) -> dict[str, Any]:
+    """Clip gradients by callbacks that know the training loop: PyKEEN 1.11.1 forgets to tell its own, and fails."""
+    callback = MultiTrainingCallback(callbacks=callbacks, callbacks_kwargs=callbacks_kwargs)
+    if gradient_clipping_max_norm is not None:
+        callback.register_callback(
+            GradientNormClippingTrainingCallback(gradient_clipping_max_norm, norm_type=gradient_clipping_norm_type)
+        )
+    if gradient_clipping_max_abs_value is not None:
+        callback.register_callback(GradientAbsClippingTrainingCallback(gradient_clipping_max_abs_value))
+    return dict(callbacks=callback, **kwargs)
 
 
 def _check_training_arguments(
@@ -265,12 +308,13 @@ def _check_training_arguments(
     """Refuse arguments of :meth:`TrainingLoop.train` that have no meaning here."""
     if slice_size is not None:
         raise ValueError(
-            f"{slice_size=} has no use here: this loop scores no candidates that could be sliced. Leave it out; to bound the "
-            f"memory, set sub_batch_size instead."
+            f"{slice_size=} has no use here: this loop scores no candidates that could be sliced. Leave it out; to bound "
+            f"the memory, set sub_batch_size instead."
         )
     if sampler is not None:
         raise ValueError(
-            f"{sampler=} has no use here: this loop trains on the whole graph, so there is no subgraph to sample. Leave it out."
+            f"{sampler=} has no use here: this loop trains on the whole graph, so there is no subgraph to sample. Leave it "
+            f"out."
         )
     for name, size in (("batch_size", batch_size), ("sub_batch_size", sub_batch_size)):
         if size is not None and size < 1:

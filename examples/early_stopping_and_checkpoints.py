@@ -1,0 +1,34 @@
+"""Stop early, and go on from a checkpoint: both are PyKEEN's own, and work as with its other training loops."""
+
+from tempfile import TemporaryDirectory
+
+from pykeen.pipeline import PipelineResult, pipeline
+
+
+def train(epochs: int, directory: str) -> PipelineResult:
+    """Train for this number of epochs in total, from the checkpoint if there is one."""
+    return pipeline(
+        dataset="nations",
+        model="DistMult",
+        training_loop="nonsampling",
+        loss="nonsampling",
+        loss_kwargs=dict(negative_weight=1.0),
+        optimizer_kwargs=dict(lr=1e-2),
+        stopper="early",
+        # evaluate after every 20 steps; stop when the MRR on validation triples has not risen by 1% three times in a row
+        stopper_kwargs=dict(frequency=20, patience=3, relative_delta=0.01, metric="mrr"),
+        # PyKEEN counts the time between checkpoints in minutes; 0 stands for every epoch
+        training_kwargs=dict(checkpoint_name="nations.pt", checkpoint_directory=directory, checkpoint_frequency=0),
+        epochs=epochs,
+        random_seed=0,
+    )
+
+
+with TemporaryDirectory() as directory:
+    begun = train(epochs=50, directory=directory)
+    resumed = train(epochs=1_000, directory=directory)
+
+print("MRR after", len(begun.losses), "epochs:", round(begun.get_metric("mrr"), 3))
+print("went on from there:", resumed.losses[: len(begun.losses)] == begun.losses)
+print("stopped early:", resumed.stopper.stopped, "after", len(resumed.losses), "epochs, best:", resumed.stopper.best_epoch)
+print("MRR:", round(resumed.get_metric("mrr"), 3))

@@ -1,0 +1,163 @@
+"""The command line: ``pykeen-nonsampling …``."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import logging
+from pathlib import Path
+from typing import Any
+
+import click
+from class_resolver import ClassResolver
+
+__all__ = [
+    "main",
+]
+
+
+@click.group()
+@click.version_option(package_name="pykeen-nonsampling")
+def main() -> None:
+    """Train knowledge graph embedding models on every negative triple, without sampling."""
+
+
+@main.command()
+@click.option("--dataset", default="kinships", show_default=True, help="The name of a dataset that PyKEEN knows.")
+@click.option("--training", type=click.Path(exists=True, dir_okay=False), help="TSV file of your own training triples.")
+@click.option("--testing", type=click.Path(exists=True, dir_okay=False), help="TSV file of your own test triples.")
+@click.option("--model", default="ComplEx", show_default=True, help="The name of a model of PyKEEN's.")
+@click.option("--dim", type=click.IntRange(min=1), default=50, show_default=True, help="The embedding dimension.")
+@click.option(
+    "--epochs",
+    type=click.IntRange(min=1),
+    default=200,
+    show_default=True,
+    help="Epochs without sampling; each is one optimizer step.",
+)
+@click.option(
+    "--slcwa-epochs",
+    type=click.IntRange(min=1),
+    default=10,
+    show_default=True,
+    help="Epochs with sampling; each is one optimizer step a batch.",
+)
+@click.option(
+    "--batch-size", type=click.IntRange(min=1), default=256, show_default=True, help="Triples a batch with sampling."
+)
+@click.option(
+    "--num-negatives",
+    type=click.IntRange(min=1),
+    default=25,
+    show_default=True,
+    help="Negative samples for each triple with sampling.",
+)
+@click.option(
+    "--negative-weight",
+    type=float,
+    show_default="10 / number of entities",
+    help="Weight of a negative triple without sampling.",
+)
+@click.option("--learning-rate", type=float, default=0.01, show_default=True, help="Adam's learning rate, for both.")
+@click.option("--seeds", type=click.IntRange(min=1), default=3, show_default=True, help="The number of random seeds.")
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("comparison"),
+    show_default=True,
+    help="The directory to write table and picture to.",
+)
+@click.pass_context
+def compare(
+    context: click.Context,
+    dataset: str,
+    training: str | None,
+    testing: str | None,
+    model: str,
+    dim: int,
+    epochs: int,
+    slcwa_epochs: int,
+    batch_size: int,
+    num_negatives: int,
+    negative_weight: float | None,
+    learning_rate: float,
+    seeds: int,
+    output: Path,
+) -> None:
+    """Compare training on all negatives with training on sampled ones.
+
+    Trains the same model by the training loops nonsampling and slcwa (PyKEEN's default, with the model's default loss),
+    evaluates both with PyKEEN's evaluator, prints a table, and writes it with the learning curves.
+    """
+    if importlib.util.find_spec("matplotlib") is None:
+        raise click.UsageError('Drawing needs matplotlib: pip install "pykeen-nonsampling[plot]"')
+    if (training is None) != (testing is None):
+        raise click.UsageError("--training and --testing go together: give both files, or none for --dataset.")
+    if training and context.get_parameter_source("dataset") is not click.core.ParameterSource.DEFAULT:
+        raise click.UsageError("--dataset and --training/--testing exclude each other: give one of them.")
+    # what PyKEEN logs is for developers, and would tear the progress bars
+    for name in ("pykeen", "torch_max_mem"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+
+    from pykeen.datasets import dataset_resolver, get_dataset
+    from pykeen.models import model_resolver
+
+    from .comparison import Comparison
+
+    if training:
+        data, name = get_dataset(training=training, testing=testing), Path(training).name
+    else:
+        data, name = get_dataset(dataset=_lookup(dataset_resolver, dataset, "dataset")), dataset
+    model_cls = _lookup(model_resolver, model, "model")
+    model = model_cls.__name__
+    if negative_weight is None:
+        negative_weight = 10 / data.num_entities
+
+    click.echo(
+        f"{model} with {dim} dimensions on {name}: {data.num_entities:,} entities, {data.num_relations:,} relations, "
+        f"{data.training.num_triples:,} training triples.\n"
+        f"nonsampling: {epochs} epochs on all {data.num_entities**2 * data.num_relations:,} triples, "
+        f"c⁻ = {negative_weight:.2g}; slcwa: {slcwa_epochs} epochs with {num_negatives} negatives for each triple."
+    )
+    comparison = Comparison(dataset=data, model=model, dimension=dim, learning_rate=learning_rate, evaluations=10)
+    settings: dict[str, dict[str, Any]] = {
+        "nonsampling": dict(
+            epochs=epochs,
+            loss="nonsampling",
+            loss_kwargs=dict(negative_weight=negative_weight),
+        ),
+        "slcwa": dict(
+            epochs=slcwa_epochs,
+            loss=model_cls.loss_default,
+            negative_sampler_kwargs=dict(num_negs_per_pos=num_negatives),
+            training_kwargs=dict(batch_size=batch_size),
+        ),
+    }
+    try:
+        for training_loop, kwargs in settings.items():
+            # what happens only once in a process, such as lazy imports, is nobody's training time
+            comparison.run(training_loop, seed=0, record=False, **{**kwargs, "epochs": 1})
+        for seed, (training_loop, kwargs) in itertools.product(range(seeds), settings.items()):
+            comparison.run(training_loop, seed=seed, **kwargs)
+    except (NotImplementedError, ValueError) as error:
+        raise click.ClickException(str(error)) from error
+
+    output.mkdir(parents=True, exist_ok=True)
+    comparison.table().to_csv(output / "comparison.csv")
+    comparison.curves().to_csv(output / "curves.csv", index=False)
+    comparison.plot(output / "comparison.png", title=f"{model} (d={dim}) on {name}")
+    click.echo(f"\n{comparison.format_table()}\n\nMean ± standard deviation over {seeds} seeds, on the test triples.")
+    click.echo(f"Table and learning curves: {output}/comparison.csv, {output}/curves.csv, {output}/comparison.png")
+
+
+def _lookup(resolver: ClassResolver[Any], name: str, what: str) -> type[Any]:
+    """Find a class by a name that the user gave."""
+    try:
+        return resolver.lookup(name)
+    except KeyError as error:
+        message = f"PyKEEN knows no {what} {name!r}: see pykeen ls {what}s."
+        raise click.BadParameter(message, param_hint=f"--{what}") from error
+
+
+if __name__ == "__main__":
+    main()

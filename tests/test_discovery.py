@@ -1,0 +1,72 @@
+"""PyKEEN knows the plugin, whatever is imported first, in a process that imports nothing of ours."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+FIRST_IMPORTS = """
+pykeen pykeen.ablation pykeen.cli pykeen.contrib pykeen.datasets pykeen.datasets.base pykeen.datasets.cli
+pykeen.evaluation pykeen.hpo pykeen.hpo.hpo pykeen.losses pykeen.models pykeen.models.nbase pykeen.nn pykeen.nn.modules
+pykeen.nn.representation pykeen.pipeline pykeen.pipeline.api pykeen.predict pykeen.regularizers pykeen.sampling
+pykeen.stoppers pykeen.trackers
+pykeen.training pykeen.training.callbacks pykeen.training.lcwa pykeen.training.training_loop pykeen.triples
+pykeen_nonsampling pykeen_nonsampling.datasets pykeen_nonsampling.defaults pykeen_nonsampling.factorizations
+pykeen_nonsampling.losses pykeen_nonsampling.plugin pykeen_nonsampling.training pykeen_nonsampling.training.closed_world
+""".split()
+
+CODE = """
+import importlib, sys, types
+importlib.import_module(sys.argv[1])
+from pykeen.training import training_loop_resolver
+from pykeen.losses import loss_resolver
+from pykeen.datasets import dataset_resolver
+from pykeen.pipeline import pipeline
+from pykeen.hpo import hpo_pipeline
+import pykeen.hpo.hpo, pykeen.pipeline.api
+names = [
+    training_loop_resolver.lookup("nonsampling").__name__,
+    loss_resolver.lookup("nonsampling").__name__,
+    dataset_resolver.lookup("syntheticgraph").__name__,
+]
+assert names == ["NonSamplingTrainingLoop", "NonSamplingLoss", "SyntheticGraph"], names
+# every reference to the pipelines knows the defaults
+api, hpo = pykeen.pipeline.api, pykeen.hpo.hpo
+for function in (pipeline, hpo_pipeline, api.pipeline, hpo.pipeline, hpo.hpo_pipeline):
+    assert function.__wrapped__.__module__ == function.__module__, function
+# the arrangements for it are gone again
+assert {type(sys.modules[name]) for name in sys.modules if name.startswith("pykeen")} == {types.ModuleType}
+assert not [finder for finder in sys.meta_path if type(finder).__module__.startswith("pykeen")]
+"""
+
+
+def run(first: str) -> tuple[str, str]:
+    process = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", CODE, first], capture_output=True, text=True, check=False
+    )
+    return first, process.stderr
+
+
+def test_whatever_is_imported_first() -> None:
+    assert len(FIRST_IMPORTS) >= 25
+    with ThreadPoolExecutor(max_workers=2) as executor:
+        failures = {first: error for first, error in executor.map(run, FIRST_IMPORTS) if error}
+    assert not failures
+
+
+@pytest.mark.parametrize("name", ["Factorization", "NonSamplingTrainingLoop", "factorization_resolver"])
+def test_public_names(name: str) -> None:
+    import pykeen_nonsampling
+
+    assert name in dir(pykeen_nonsampling)
+    assert getattr(pykeen_nonsampling, name).__class__
+
+
+def test_unknown_name() -> None:
+    import pykeen_nonsampling
+
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        _ = pykeen_nonsampling.Nothing

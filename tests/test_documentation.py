@@ -1,0 +1,88 @@
+"""What the documentation shows, works."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from commands import ROOT, run
+
+import pykeen_nonsampling
+from pykeen_nonsampling.factorizations import factorization_resolver
+
+FENCE = re.compile(r"^(`{3,})(\S*)[^\n]*\n(.*?)^\1$", flags=re.MULTILINE | re.DOTALL)
+PAGES = {str(path.relative_to(ROOT)): path for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
+
+
+class Block(NamedTuple):
+    """A fenced block of code."""
+
+    language: str
+    text: str
+    #: the number of lines before it
+    line: int
+
+
+def blocks(path: Path, *languages: str) -> list[Block]:
+    """Find the blocks of code on a page."""
+    page = path.read_text(encoding="utf-8")
+    found = [Block(m[2], m[3], page.count("\n", 0, m.start(3))) for m in FENCE.finditer(page)]
+    return [block for block in found if block.language in languages]
+
+
+def commands(path: Path) -> list[Block]:
+    """Find the blocks of commands that PyKEEN or this package provides."""
+    return [block for block in blocks(path, "shell", "bash") if re.match(r"pykeen(-nonsampling)? ", block.text)]
+
+
+@pytest.mark.parametrize("page", [name for name, path in PAGES.items() if blocks(path, "python")])
+def test_python(page: str, tmp_path: Path) -> None:
+    """The blocks of a page run one after the other, and print what the page says they print."""
+    source = ""
+    for block in blocks(PAGES[page], "python"):
+        # at the line that it has on the page, to which an error then points
+        source += "\n" * (block.line - source.count("\n")) + block.text
+    (tmp_path / "page.py").write_text(source, encoding="utf-8")
+    printed = run(sys.executable, "page.py", cwd=tmp_path)
+    for block in blocks(PAGES[page], "output"):
+        assert block.text in printed
+
+
+@pytest.mark.parametrize("page", [name for name, path in PAGES.items() if commands(path)])
+def test_commands(page: str, tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    run("bash", "-e", "-c", "".join(block.text for block in commands(PAGES[page])), cwd=tmp_path)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_json(page: str) -> None:
+    for block in blocks(PAGES[page], "json"):
+        json.loads(block.text)
+
+
+def test_output_is_that_of_python() -> None:
+    for name, path in PAGES.items():
+        assert not blocks(path, "output") or blocks(path, "python"), f"{name} shows the output of nothing"
+
+
+def test_reference_is_complete() -> None:
+    shipped = {cls.__name__ for cls in factorization_resolver if cls.__module__.startswith("pykeen_nonsampling.")}
+    reference = PAGES["docs/reference.md"].read_text(encoding="utf-8")
+    documented = re.findall(r"^\.\. \w+:: pykeen_nonsampling\.(?:\w+\.)*(\w+)$", reference, re.MULTILINE)
+    assert {*pykeen_nonsampling.__all__, *shipped} <= set(documented)
+
+
+def test_readme_names_the_command_that_continuous_integration_runs() -> None:
+    section = re.search(
+        r"^## Tests$.*?(?=^## |\Z)", PAGES["README.md"].read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
+    assert section is not None, "README.md has no section 'Tests'"
+    command = FENCE.search(section[0])
+    assert command is not None
+    assert command[2] in {"shell", "bash"}
+    assert (ROOT / ".ci" / "run").read_text().strip().splitlines()[-1] == command[3].strip()

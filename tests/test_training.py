@@ -1,0 +1,385 @@
+"""The training loop does what PyKEEN's training loops do, on every negative."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from cases import GRAPHS, FactorizationTestCase, Recorder, TripleWeighter, enumerated_loss, make_model
+from pykeen.datasets import Nations
+from pykeen.evaluation import RankBasedEvaluator
+from pykeen.models import ComplEx, DistMult, ERModel, Model, SimplE, TransE
+from pykeen.nn.modules import DistMultInteraction
+from pykeen.nn.representation import Embedding, LowRankRepresentation, SubsetRepresentation
+from pykeen.stoppers import EarlyStopper
+from pykeen.trackers.base import PythonResultTracker
+from pykeen.training import NonFiniteLossError, TrainingCallback
+from pykeen.training.callbacks import EvaluationLossTrainingCallback
+from pykeen.training.training_loop import CheckpointMismatchError, NoTrainingBatchError, SubBatchingNotSupportedError
+from pykeen.triples import CoreTriplesFactory
+from torch import Tensor
+
+from pykeen_nonsampling import NonSamplingLoss, NonSamplingTrainingLoop
+from pykeen_nonsampling.factorizations import DistMultFactorization, factorize
+
+
+class Case(FactorizationTestCase):
+    """What to make a model of."""
+
+    cls = DistMultFactorization
+    interaction_cls = DistMultInteraction
+
+
+# not a test of its own
+del FactorizationTestCase
+Case.__test__ = False  # type: ignore[attr-defined]
+
+FACTORY = GRAPHS["ordinary"]
+
+
+@pytest.fixture(scope="module")
+def nations() -> Nations:
+    return Nations()
+
+
+def train(model: Model, factory: CoreTriplesFactory, loop_kwargs: Any = None, **kwargs: Any) -> tuple[Recorder, list[float]]:
+    recorder = Recorder()
+    loop = NonSamplingTrainingLoop(model=model, triples_factory=factory, **(loop_kwargs or {}))
+    losses = loop.train(factory, callbacks=recorder, use_tqdm=False, **kwargs)
+    assert losses is not None
+    return recorder, losses
+
+
+def assert_same_gradients(x: Recorder, y: Recorder, **tolerance: float) -> None:
+    assert len(x.gradients) == len(y.gradients) > 0
+    for xs, ys in zip(x.gradients, y.gradients, strict=True):
+        for name, gradient in xs.items():
+            assert gradient is not None
+            torch.testing.assert_close(gradient, ys[name], **tolerance)
+
+
+def make_distmult(factory: CoreTriplesFactory, **kwargs: Any) -> Model:
+    return DistMult(triples_factory=factory, embedding_dim=4, random_seed=0, loss=NonSamplingLoss(), **kwargs).double()
+
+
+class TestBatches:
+    """One step an epoch by default; any other division has the same gradient, or the same in expectation."""
+
+    def test_one_step_an_epoch_by_default(self, nations: Nations) -> None:
+        recorder, losses = train(make_distmult(nations.training), nations.training, num_epochs=3)
+        assert len(recorder.gradients) == len(losses) == 3
+
+    @pytest.mark.parametrize("reduction", ["sum", "mean"])
+    @pytest.mark.parametrize("automatic_memory_optimization", [True, False])
+    def test_sub_batches_accumulate_to_the_gradient_of_the_batch(
+        self, reduction: Any, automatic_memory_optimization: bool
+    ) -> None:
+        """Regularization and dropout included."""
+        recorders = []
+        for sub_batch_size in (None, 1, 2, 5, 6, 100):
+            model = make_model(FACTORY, Case, regularizer="lp", regularizer_kwargs=dict(weight=0.7), dropout=0.5)
+            model.loss = NonSamplingLoss(negative_weight=0.2, reduction=reduction)
+            recorder, _ = train(
+                model,
+                FACTORY,
+                num_epochs=3,
+                sub_batch_size=sub_batch_size,
+                loop_kwargs=dict(automatic_memory_optimization=automatic_memory_optimization),
+            )
+            recorders.append(recorder)
+        for recorder in recorders[1:]:
+            assert_same_gradients(recorder, recorders[0], rtol=1e-9, atol=1e-12)
+
+    def test_sub_batch_size_is_what_was_asked_for(self) -> None:
+        sizes = []
+
+        class Sizes(NonSamplingTrainingLoop):
+            def _process_batch(self, batch: Any, start: int, stop: int, *args: Any, **kwargs: Any) -> Tensor:
+                sizes.append(stop - start)
+                return super()._process_batch(batch, start, stop, *args, **kwargs)
+
+        loop = Sizes(model=make_distmult(FACTORY), triples_factory=FACTORY)
+        loop.train(FACTORY, num_epochs=1, sub_batch_size=4, use_tqdm=False)
+        assert sizes == [4, 2]
+
+    @pytest.mark.parametrize("reduction", ["sum", "mean"])
+    def test_mini_batches_of_an_epoch_add_up_to_the_whole(self, reduction: Any) -> None:
+        """With a step of length zero, the gradients of all batches add up to that of the full batch."""
+        whole, parts = (
+            train(
+                self._model(reduction),
+                FACTORY,
+                num_epochs=1,
+                batch_size=batch_size,
+                loop_kwargs=dict(optimizer="sgd", optimizer_kwargs=dict(lr=0.0), loss_weighter=TripleWeighter()),
+            )
+            for batch_size in (None, 2)
+        )
+        assert len(parts[0].gradients) == 3
+        share = 3 if reduction == "mean" else 1
+        for name, gradient in whole[0].gradients[0].items():
+            total = sum(gradients[name] for gradients in parts[0].gradients)  # type: ignore[misc]
+            torch.testing.assert_close(total / share, gradient, rtol=1e-9, atol=1e-12)
+        # PyKEEN reports the mean over batches
+        assert parts[1][0] * (3 / share) == pytest.approx(whole[1][0])
+
+    @staticmethod
+    def _model(reduction: Any) -> ERModel:
+        model = make_model(FACTORY, Case)
+        model.loss = NonSamplingLoss(negative_weight=0.2, reduction=reduction)
+        return model
+
+    def test_drop_last(self) -> None:
+        recorder, _ = train(make_distmult(FACTORY), FACTORY, num_epochs=1, batch_size=4, drop_last=True)
+        assert len(recorder.gradients) == 1
+        with pytest.raises(NoTrainingBatchError):
+            train(make_distmult(FACTORY), FACTORY, num_epochs=1, batch_size=100, drop_last=True)
+
+    def test_duplicates_count_once(self) -> None:
+        factory = GRAPHS["duplicate triples"]
+        distinct = CoreTriplesFactory(
+            factory.mapped_triples.unique(dim=0), num_entities=factory.num_entities, num_relations=factory.num_relations
+        )
+        one, other = (train(make_distmult(f), f, num_epochs=4) for f in (factory, distinct))
+        assert one[1] == other[1]
+
+
+class TestRepresentations:
+    """Whatever makes a representation takes part, with its gradient."""
+
+    @pytest.mark.parametrize(
+        "entities",
+        [
+            dict(normalizer="normalize"),
+            dict(constrainer="normalize"),
+            dict(regularizer="lp", regularizer_kwargs=dict(weight=3.0, normalize=True)),
+            dict(base=LowRankRepresentation, num_bases=2),
+            dict(base=SubsetRepresentation, base_size=9),
+        ],
+        ids=str,
+    )
+    def test_gradients_equal_enumeration(self, entities: dict[str, Any]) -> None:
+        model = self._model(dict(entities))
+        factorization = factorize(model.interaction)
+        recorder, losses = train(model, FACTORY, num_epochs=3)
+        for state, gradients, loss in zip(recorder.states, recorder.gradients, losses, strict=True):
+            model.load_state_dict(state)
+            model.zero_grad()
+            expected = enumerated_loss(model, FACTORY, factorization, model.loss)
+            expected.backward()
+            assert loss == pytest.approx(expected.item(), rel=1e-9)
+            for name, parameter in model.named_parameters():
+                torch.testing.assert_close(gradients[name], parameter.grad, rtol=1e-9, atol=1e-9)
+
+    @staticmethod
+    def _model(entities: dict[str, Any]) -> ERModel:
+        base, base_size = entities.pop("base", Embedding), entities.pop("base_size", None)
+        if base_size:
+            entities["base"] = Embedding(max_id=base_size, shape=(4,))
+        else:
+            entities["shape"] = 4
+        model: ERModel = ERModel(
+            triples_factory=FACTORY,
+            interaction=DistMultInteraction,
+            entity_representations=base,
+            entity_representations_kwargs=entities,
+            relation_representations_kwargs=dict(shape=4),
+            loss=NonSamplingLoss(negative_weight=0.2),
+            random_seed=0,
+        )
+        return model.double()
+
+    def test_representations_with_spare_rows(self) -> None:
+        """Rows beyond the last entity are no entities, so no triples are made with them."""
+        model = make_model(FACTORY, Case)
+        model.entity_representations[0] = Embedding(max_id=FACTORY.num_entities + 3, shape=(3,))  # type: ignore[index]
+        model.double()
+        recorder, losses = train(model, FACTORY, num_epochs=1)
+        model.load_state_dict(recorder.states[0])
+        expected = enumerated_loss(model, FACTORY, factorize(model.interaction), model.loss)
+        assert losses[0] == pytest.approx(expected.item(), rel=1e-9)
+
+
+class TestLikePyKEEN:
+    """What PyKEEN's own suite asks of a training loop, and the rest of what its loops offer."""
+
+    @pytest.fixture(params=["DistMult", "SimplE", "ComplEx", "TransE"])
+    def make(self, request: pytest.FixtureRequest, nations: Nations) -> Any:
+        cls = {"DistMult": DistMult, "SimplE": SimplE, "ComplEx": ComplEx, "TransE": TransE}[request.param]
+        kwargs = dict(scoring_fct_norm=2) if cls is TransE else {}
+
+        def make(seed: int = 0, **more: Any) -> NonSamplingTrainingLoop:
+            model = cls(triples_factory=nations.training, embedding_dim=8, random_seed=seed, **kwargs)
+            return NonSamplingTrainingLoop(model=model, triples_factory=nations.training, optimizer="adam", **more)
+
+        return make
+
+    @pytest.mark.parametrize("batch_size", [None, 128])
+    @pytest.mark.parametrize("lr_scheduler", [None, "ExponentialLR"])
+    def test_resumed_run_equals_uninterrupted_one(
+        self, make: Any, nations: Nations, tmp_path: Path, batch_size: int | None, lr_scheduler: str | None
+    ) -> None:
+        kwargs = dict(lr_scheduler=lr_scheduler, lr_scheduler_kwargs=dict(gamma=0.9)) if lr_scheduler else {}
+        options: dict[str, Any] = dict(batch_size=batch_size, use_tqdm=False)
+        whole = make(**kwargs)
+        losses = whole.train(nations.training, num_epochs=10, **options)
+        checkpoint = dict(checkpoint_name="x.pt", checkpoint_directory=tmp_path, checkpoint_frequency=0)
+        make(**kwargs).train(nations.training, num_epochs=5, **checkpoint, **options)
+        resumed = make(seed=123, **kwargs)
+        assert resumed.train(nations.training, num_epochs=10, **checkpoint, **options) == losses
+        for x, y in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
+            assert torch.equal(x, y)
+
+    def test_checkpoint_of_another_loss_is_refused(self, nations: Nations, tmp_path: Path) -> None:
+        for weight, context in ((1e-3, None), (1e-2, pytest.raises(CheckpointMismatchError))):
+            model = DistMult(triples_factory=nations.training, random_seed=0, loss=NonSamplingLoss(negative_weight=weight))
+            loop = NonSamplingTrainingLoop(model=model, triples_factory=nations.training)
+            options = dict(num_epochs=2, use_tqdm=False, checkpoint_name="x.pt", checkpoint_directory=tmp_path)
+            if context is None:
+                loop.train(nations.training, **options)
+            else:
+                with context:
+                    loop.train(nations.training, **options)
+
+    def test_continue_training(self, make: Any, nations: Nations) -> None:
+        whole = make().train(nations.training, num_epochs=6, use_tqdm=False)
+        loop = make()
+        loop.train(nations.training, num_epochs=3, use_tqdm=False)
+        assert loop.train(nations.training, num_epochs=6, use_tqdm=False, continue_training=True) == whole
+
+    def test_non_finite_loss_keeps_the_last_checkpoint(self, make: Any, nations: Nations, tmp_path: Path) -> None:
+        path = tmp_path / "x.pt"
+        options = dict(use_tqdm=False, checkpoint_name=path.name, checkpoint_directory=tmp_path, checkpoint_frequency=0)
+        saved = []
+
+        class Poison(TrainingCallback):
+            def pre_batch(self, **kwargs: Any) -> None:
+                if self.training_loop._epoch == 3:
+                    saved.append(path.read_bytes())
+                    with torch.no_grad():
+                        next(self.model.parameters()).fill_(float("nan"))
+
+        loop = make()
+        with pytest.raises(NonFiniteLossError):
+            loop.train(nations.training, num_epochs=6, callbacks=Poison(), **options)
+        assert saved == [path.read_bytes()]
+        assert torch.load(path, weights_only=False)["epoch"] == 3
+
+    def test_result_tracker(self, make: Any, nations: Nations) -> None:
+        tracker = PythonResultTracker()
+        losses = make(result_tracker=tracker).train(nations.training, num_epochs=3, use_tqdm=False)
+        assert [tracker.metrics[epoch]["loss"] for epoch in (1, 2, 3)] == losses
+
+    def test_early_stopping(self, make: Any, nations: Nations) -> None:
+        loop = make(optimizer_kwargs=dict(lr=0.1))
+        stopper = EarlyStopper(
+            model=loop.model,
+            evaluator=RankBasedEvaluator(),
+            training_triples_factory=nations.training,
+            evaluation_triples_factory=nations.validation,
+            frequency=5,
+            patience=2,
+            relative_delta=0.5,
+            evaluation_batch_size=256,
+        )
+        losses = loop.train(nations.training, num_epochs=500, stopper=stopper, use_tqdm=False)
+        assert stopper.stopped
+        assert len(losses) < 500
+
+    def test_learning_rate_scheduler(self, make: Any, nations: Nations) -> None:
+        loop = make(lr_scheduler="ExponentialLR", lr_scheduler_kwargs=dict(gamma=0.5), optimizer_kwargs=dict(lr=1.0))
+        loop.train(nations.training, num_epochs=3, use_tqdm=False)
+        assert loop.optimizer.param_groups[0]["lr"] == pytest.approx(0.125)
+
+    def test_clear_optimizer(self, make: Any, nations: Nations) -> None:
+        loop = make()
+        loop.train(nations.training, num_epochs=1, use_tqdm=False, clear_optimizer=True)
+        assert loop.optimizer is None
+
+    @pytest.mark.parametrize(
+        "options",
+        [dict(gradient_clipping_max_norm=0.5), dict(gradient_clipping_max_abs_value=0.01)],
+        ids=str,
+    )
+    def test_gradient_clipping(self, nations: Nations, options: dict[str, float]) -> None:
+        model = make_distmult(nations.training, entity_constrainer=None)
+        recorder, _ = train(
+            model,
+            nations.training,
+            num_epochs=1,
+            loop_kwargs=dict(optimizer="sgd", optimizer_kwargs=dict(lr=1.0)),
+            **options,
+        )
+        gradients = {name: g for name, g in recorder.gradients[0].items() if g is not None}
+        norm = torch.cat([g.view(-1) for g in gradients.values()]).norm()
+        assert norm > 0.5
+        for name, after in model.named_parameters():
+            step = recorder.states[0][name] - after.detach()
+            if "gradient_clipping_max_norm" in options:
+                expected = gradients[name] * 0.5 / norm
+            else:
+                expected = gradients[name].clamp(-0.01, 0.01)
+            torch.testing.assert_close(step, expected, rtol=1e-5, atol=1e-8)
+
+    @pytest.mark.parametrize("maximum_batch_size", [50, 1000])
+    def test_loss_on_other_triples(self, make: Any, nations: Nations, maximum_batch_size: int) -> None:
+        """PyKEEN's callback computes the loss with the validation triples as positives."""
+        tracker = PythonResultTracker()
+        loop = make(result_tracker=tracker, loss_weighter=TripleWeighter())
+        callback = EvaluationLossTrainingCallback(nations.validation, maximum_batch_size=maximum_batch_size)
+        loop.train(nations.training, num_epochs=3, callbacks=callback, use_tqdm=False)
+        model = loop.model.double().eval()
+        expected = enumerated_loss(
+            model, nations.validation, factorize(model.interaction), model.loss, weighter=TripleWeighter()
+        ).item()
+        batches = -(-nations.validation.num_triples // maximum_batch_size)
+        assert tracker.metrics[3]["validation.loss"] * batches == pytest.approx(expected, rel=1e-4)
+
+    def test_batch_normalization_refuses_sub_batches(self, nations: Nations) -> None:
+        model = make_distmult(nations.training)
+        model.extra = torch.nn.BatchNorm1d(3)
+        with pytest.raises(SubBatchingNotSupportedError):
+            train(model, nations.training, num_epochs=1, sub_batch_size=10)
+
+    def test_progress_bar_by_epoch_with_the_loss(
+        self, make: Any, nations: Nations, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        make().train(nations.training, num_epochs=3)
+        text = capsys.readouterr().err
+        assert "3/3" in text
+        assert "loss=" in text
+        assert "Training batches" not in text
+
+
+class TestMessages:
+    """What the loop says."""
+
+    def test_default_loss_is_replaced_and_said_once(self, nations: Nations, caplog: pytest.LogCaptureFixture) -> None:
+        model = DistMult(triples_factory=nations.training, random_seed=0)
+        loop = NonSamplingTrainingLoop(model=model, triples_factory=nations.training)
+        loop.train(nations.training, num_epochs=20, use_tqdm=False)
+        assert isinstance(model.loss, NonSamplingLoss)
+        assert [r.getMessage() for r in caplog.records if "MarginRankingLoss" in r.getMessage()] == [
+            "DistMult's default MarginRankingLoss cannot be used without negative sampling: training with "
+            "NonSamplingLoss(positive_weight=1.0, negative_weight=0.001, reduction='sum') instead."
+        ]
+
+    @pytest.mark.parametrize(("num_epochs", "batch_size", "warns"), [(5, None, True), (200, None, False), (5, 10, False)])
+    def test_few_steps_are_pointed_out(
+        self,
+        nations: Nations,
+        caplog: pytest.LogCaptureFixture,
+        num_epochs: int,
+        batch_size: int | None,
+        warns: bool,
+    ) -> None:
+        caplog.set_level(logging.WARNING)
+        train(make_distmult(nations.training), nations.training, num_epochs=num_epochs, batch_size=batch_size)
+        messages = [r.getMessage() for r in caplog.records if "optimizer steps" in r.getMessage()]
+        assert bool(messages) == warns
+        if warns:
+            assert "only 5 optimizer steps" in messages[0]
+            assert "epochs=200" in messages[0]
