@@ -15,7 +15,7 @@ from pykeen.triples import CoreTriplesFactory
 from pykeen.triples.weights import RelationLossWeighter
 
 from pykeen_nonsampling import NonSamplingLoss, NonSamplingTrainingLoop, NotDecomposableError
-from pykeen_nonsampling.factorizations import factorize
+from pykeen_nonsampling.factorizations import DistMultFactorization, factorize
 
 FACTORY = GRAPHS["ordinary"]
 
@@ -58,6 +58,15 @@ class TestModels:
     def test_clamped_scores(self, clamp_score: Any) -> None:
         with pytest.raises(NotDecomposableError, match=r"clamped to \(.*dict\(clamp_score=None\)"):
             train(SimplE(triples_factory=FACTORY, random_seed=0, clamp_score=clamp_score))
+
+    @pytest.mark.parametrize(
+        "factorization", ["distmult", DistMultFactorization, DistMultFactorization(DistMultInteraction())]
+    )
+    def test_factorization_of_another_interaction(self, factorization: Any) -> None:
+        with pytest.raises(
+            ValueError, match=r"DistMultFactorization factorizes DistMultInteraction, but the model has TransE"
+        ):
+            train(TransE(triples_factory=FACTORY, random_seed=0), loop_kwargs=dict(factorization=factorization))
 
     def test_unknown_factorization_arguments(self) -> None:
         with pytest.raises(ValueError, match=r"sclae.*do not fit TransEFactorization"):

@@ -383,3 +383,19 @@ class TestMessages:
         if warns:
             assert "only 5 optimizer steps" in messages[0]
             assert "epochs=200" in messages[0]
+
+    @pytest.mark.parametrize(("initializer", "warns"), [("normal", True), ("xavier_normal", False)])
+    def test_scores_that_start_too_large_are_pointed_out_once(
+        self, nations: Nations, caplog: pytest.LogCaptureFixture, initializer: str, warns: bool
+    ) -> None:
+        """PyKEEN's ComplEx starts with normally distributed vectors."""
+        model = ComplEx(
+            triples_factory=nations.training,
+            random_seed=0,
+            entity_initializer=initializer,
+            relation_initializer=initializer,
+        )
+        train(model, nations.training, num_epochs=3, sub_batch_size=1000)
+        messages = [r.getMessage() for r in caplog.records if "mean square of all scores" in r.getMessage()]
+        assert len(messages) == warns
+        assert all("entity_initializer='xavier_normal'" in message for message in messages)

@@ -37,8 +37,16 @@ def factorize(
     """
     interaction = _unwrap(interaction)
     if isinstance(factorization, Factorization):
+        cls = type(factorization)
+    else:
+        cls = _lookup(interaction) if factorization is None else factorization_resolver.lookup(factorization)
+    if not isinstance(interaction, cls.interaction_cls):
+        raise ValueError(
+            f"{cls.__name__} factorizes {cls.interaction_cls.__name__}, but the model has {type(interaction).__name__}: it "
+            f"would train on scores that the model does not have. Leave factorization={factorization!r} out."
+        )
+    if isinstance(factorization, Factorization):
         return factorization
-    cls = _lookup(interaction) if factorization is None else factorization_resolver.lookup(factorization)
     try:
         return cls(interaction, **(factorization_kwargs or {}))
     except TypeError as error:

@@ -24,7 +24,7 @@ from pykeen.typing import InductiveMode
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from ..factorizations import Factorization, NotDecomposableError, factorize
+from ..factorizations import Factorization, NotDecomposableError, ScoreMoments, factorize
 from ..graph import Batches, Graph
 from ..kernels import paired_products
 from ..losses import NonSamplingLoss, check_loss
@@ -52,7 +52,7 @@ class NonSamplingTrainingLoop(TrainingLoop[Graph]):
     so an epoch costs $O((|\mathcal{E}| + |\mathcal{R}|) d^2 + |\mathcal{T}| d)$, however many negatives there are [li2021]_.
 
     By default, one epoch is one optimizer step on the whole graph. With a ``batch_size``, each mini-batch of positives
-    comes with its share of the sum over all triples, so that its gradient is an unbiased estimate of the whole one.
+    comes with its share of the sum over all triples, so that the batches of an epoch add up to the whole loss.
     """
 
     hpo_default: dict[str, Any] = dict(  # noqa: RUF012
@@ -201,9 +201,12 @@ class NonSamplingTrainingLoop(TrainingLoop[Graph]):
         heads, relations, tails = features(self.model, self._factorization, mode=self.mode)
         pairs, query_index = graph.queries
         queries = self._factorization.queries(heads.index_select(0, pairs[:, 0]), relations.index_select(0, pairs[:, 1]))
+        moments = self._factorization.score_moments(heads, relations, tails)
+        if not self.losses_per_epochs and start == 0:
+            self._check_scale(moments)
         loss = self.loss.process_moments(
             positive_scores=paired_products(queries, tails, query_index, graph.triples[:, 2]),
-            moments=self._factorization.score_moments(heads, relations, tails),
+            moments=moments,
             share=graph.share,
             label_smoothing=label_smoothing,
             num_entities=len(tails),
@@ -214,6 +217,18 @@ class NonSamplingTrainingLoop(TrainingLoop[Graph]):
             # each sub-batch brings its share, so that the batch has the term once; for a mean, PyKEEN sees to that
             regularization = regularization * (len(graph) / len(batch))
         return loss + regularization
+
+    @staticmethod
+    def _check_scale(moments: ScoreMoments) -> None:
+        """Point out scores so large that most of the training would be spent on shrinking them."""
+        mean_square = moments.second.item() / moments.count
+        if mean_square > 1:
+            logger.warning(
+                "Before the first step, the mean square of all scores is %.3g, but false triples should have 0 and true "
+                "ones 1, so training may take very long to find anything but small scores. Start with smaller vectors, e.g. "
+                "model_kwargs=dict(entity_initializer='xavier_normal', relation_initializer='xavier_normal').",
+                mean_square,
+            )
 
     def _align_random_states(self, first: bool) -> None:
         """Let all sub-batches of a batch draw the same random numbers (dropout), as the whole batch would."""
