@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 import torch
@@ -10,6 +10,7 @@ from class_resolver import HintOrType, OptionalKwargs
 from pykeen.triples import CoreTriplesFactory
 from pykeen.triples.weights import LossWeighter, loss_weighter_resolver
 from torch import Tensor
+from torch.nn import functional
 from torch.utils.data import Dataset, Sampler
 
 __all__ = [
@@ -35,6 +36,8 @@ class Graph(Dataset["Graph"]):
         self.triples = triples
         self.weights = weights
         self.share = share
+        self._blocks: tuple[int, Sequence[Graph]] | None = None
+        self._pattern: Tensor | None = None
 
     @classmethod
     def from_factory(
@@ -78,9 +81,11 @@ class Graph(Dataset["Graph"]):
                     f"There is a {name} id {low if low < 0 else high}, but ids range from 0 to {bound - 1}. Map the triples "
                     f"with the same entity_to_id and relation_to_id as the factory's, e.g. by TriplesFactory.from_path(…)."
                 )
-        keys = ((triples[:, 0] * num_relations + triples[:, 1]) * num_entities + triples[:, 2]).unique()
+        # sorted by relation, head, tail: the entities of a relation are few, so neighbours share not only queries but also
+        # most of the memory that their vectors are in
+        keys = ((triples[:, 1] * num_entities + triples[:, 0]) * num_entities + triples[:, 2]).unique()
         pairs, tails = keys // num_entities, keys % num_entities
-        triples = torch.stack([pairs // num_relations, pairs % num_relations, tails], dim=-1)
+        triples = torch.stack([pairs % num_entities, pairs // num_entities, tails], dim=-1)
         weighter: LossWeighter | None = loss_weighter_resolver.make_safe(loss_weighter, loss_weighter_kwargs)  # type: ignore[arg-type]
         if weighter is None:
             return cls(triples)
@@ -113,11 +118,51 @@ class Graph(Dataset["Graph"]):
             share=self.share * len(triples) / len(self),
         )
 
+    def blocks(self, size: int) -> Sequence[Graph]:
+        """Return the parts of at most the given number of triples, in a row. Kept, since every epoch needs them."""
+        if self._blocks is None or self._blocks[0] != size:
+            self._blocks = size, [self[start : start + size] for start in range(0, len(self), size)]
+        return self._blocks[1]
+
+    @property
+    def tails(self) -> Tensor:
+        """The tails, shape: (n,)."""
+        return self.triples[:, 2]
+
     @cached_property
-    def queries(self) -> tuple[Tensor, Tensor]:
-        """The distinct (head, relation) pairs, shape: (q, 2), and the position among them of each triple's, shape: (n,)."""
-        pairs, index = self.triples[:, :2].unique_consecutive(dim=0, return_inverse=True)
-        return pairs, index
+    def _queries(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self.triples[:, :2].unique_consecutive(dim=0, return_inverse=True, return_counts=True)
+
+    @property
+    def pairs(self) -> Tensor:
+        """The distinct queries, as pairs of head and relation, shape: (q, 2)."""
+        return self._queries[0]
+
+    @property
+    def query_index(self) -> Tensor:
+        """The position among the distinct queries of each triple's, shape: (n,)."""
+        return self._queries[1]
+
+    @cached_property
+    def rows(self) -> tuple[Tensor, Tensor]:
+        """The triples as a sparse matrix of queries × tails in CSR form: row offsets, shape: (q + 1,), and columns."""
+        return functional.pad(self._queries[2].cumsum(dim=0), (1, 0)).int(), self.tails.int()
+
+    @cached_property
+    def columns(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The same matrix by columns: distinct tails, their offsets, the queries, and the order of triples that this is."""
+        tails, order = self.tails.sort(stable=True)
+        distinct, counts = tails.unique_consecutive(return_counts=True)
+        offsets = functional.pad(counts.cumsum(dim=0)[:-1], (1, 0))
+        return distinct, offsets.int(), self.query_index[order].int(), order
+
+    def pattern(self, num_entities: int, dtype: torch.dtype) -> Tensor:
+        """Return the same matrix as a tensor, with zeros as values, shape: (q, num_entities)."""
+        if self._pattern is None or self._pattern.dtype != dtype:
+            offsets, tails = self.rows
+            values = torch.zeros(len(self), dtype=dtype, device=tails.device)
+            self._pattern = torch.sparse_csr_tensor(offsets, tails, values, size=(len(self.pairs), num_entities))
+        return self._pattern
 
 
 class Batches(Sampler["Tensor | slice"]):

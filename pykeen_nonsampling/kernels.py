@@ -1,46 +1,234 @@
-"""Scores at observed triples, and their gradient."""
+"""Sums over observed triples and Gram matrices, with their gradients: the only place that knows about speed.
+
+Of all triples, only the observed ones are looked at one by one, and that is where the time goes. So they are visited once,
+in blocks that fit the processor's cache: scores, costs and gradients of a block are computed before the next one is
+touched, and nothing of the size triples × dimension ever exists.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+from .graph import Graph
 
 __all__ = [
-    "paired_products",
+    "block_size",
+    "gram",
+    "sum_over_triples",
 ]
 
-#: The number of triples handled at once, so that no intermediate result is larger than this many rows
-CHUNK = 2**14
+#: The number of elements of a block's largest matrix on a CPU: a handful of such matrices fit a last-level cache
+CACHED_ELEMENTS = 2**21
+
+#: The number of matrices, at most one row a triple each, that are alive at the same time while a block is processed
+MATRICES = 12
 
 
-class _PairedProducts(torch.autograd.Function):
-    """Inner products of chosen rows, without keeping the gathered rows for the backward pass."""
+class Kernel(Protocol):
+    """Products of queries and keys at observed triples, and their adjoints."""
 
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        ctx.save_for_backward(x, y, i, j)
-        return torch.cat([(x[ii] * y[jj]).sum(dim=-1) for ii, jj in zip(i.split(CHUNK), j.split(CHUNK), strict=True)])
+    def products(self, queries: Tensor, keys: Tensor, graph: Graph) -> Tensor:
+        r"""Compute $q_{i}^\top k_{j}$ for each triple with query i and tail j, shape: (n,)."""
 
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        x, y, i, j = ctx.saved_tensors
-        grad_x, grad_y = torch.zeros_like(x), torch.zeros_like(y)
-        for ii, jj, g in zip(i.split(CHUNK), j.split(CHUNK), grads[0].split(CHUNK), strict=True):
-            grad_x.index_add_(0, ii, g[:, None] * y[jj])
-            grad_y.index_add_(0, jj, g[:, None] * x[ii])
-        return grad_x, grad_y, None, None
+    def to_queries(self, keys: Tensor, weights: Tensor, graph: Graph) -> Tensor:
+        r"""Compute $\sum_n w_n k_{j_n}$ over the triples of each query, shape: (q, k)."""
+
+    def add_to_keys(self, target: Tensor, queries: Tensor, weights: Tensor, graph: Graph) -> None:
+        r"""Add $\sum_n w_n q_{i_n}$ over the triples of each tail to the rows of a target, shape: (num_entities, k)."""
 
 
-def paired_products(x: Tensor, y: Tensor, i: Tensor, j: Tensor) -> Tensor:
-    r"""Compute $x_{i_n}^\top y_{j_n}$ for each n, in O(n·k).
+class GatherKernel:
+    """By gathering rows: runs wherever PyTorch runs."""
 
-    :param x: shape: (a, k)
-    :param y: shape: (b, k)
-    :param i: shape: (n,), rows of x
-    :param j: shape: (n,), rows of y
-    :return: shape: (n,)
+    def products(self, queries: Tensor, keys: Tensor, graph: Graph) -> Tensor:
+        return (queries.index_select(0, graph.query_index) * keys.index_select(0, graph.tails)).sum(dim=-1)
+
+    def to_queries(self, keys: Tensor, weights: Tensor, graph: Graph) -> Tensor:
+        rows = keys.index_select(0, graph.tails).mul_(weights[:, None])
+        return keys.new_zeros(len(graph.pairs), keys.shape[1]).index_add_(0, graph.query_index, rows)
+
+    def add_to_keys(self, target: Tensor, queries: Tensor, weights: Tensor, graph: Graph) -> None:
+        target.index_add_(0, graph.tails, queries.index_select(0, graph.query_index).mul_(weights[:, None]))
+
+
+class SparseKernel:
+    """By sparse sampled products and weighted bags of rows: far faster, where the build and the device have them."""
+
+    def products(self, queries: Tensor, keys: Tensor, graph: Graph) -> Tensor:
+        pattern = graph.pattern(num_entities=keys.shape[0], dtype=keys.dtype)
+        return torch.sparse.sampled_addmm(pattern, queries, keys.T, beta=0.0).values()
+
+    def to_queries(self, keys: Tensor, weights: Tensor, graph: Graph) -> Tensor:
+        offsets, tails = graph.rows
+        return functional.embedding_bag(tails, keys, offsets[:-1], mode="sum", per_sample_weights=weights)
+
+    def add_to_keys(self, target: Tensor, queries: Tensor, weights: Tensor, graph: Graph) -> None:
+        distinct, offsets, query_index, order = graph.columns
+        weights = weights.index_select(0, order)
+        rows = functional.embedding_bag(query_index, queries, offsets, mode="sum", per_sample_weights=weights)
+        target.index_add_(0, distinct, rows)
+
+
+@cache
+def kernel_for(device: torch.device, dtype: torch.dtype) -> Kernel:
+    """Choose the fastest kernel that works for a device and a data type, by trying it."""
+    graph = Graph(torch.tensor([[0, 0, 1], [0, 0, 2], [1, 0, 0]], device=device))
+    queries = torch.tensor([[1.0, 2.0], [3.0, 4.0]], device=device, dtype=dtype)
+    keys = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], device=device, dtype=dtype)
+    weights = torch.ones(3, device=device, dtype=dtype)
+    fast = SparseKernel()
+    try:
+        works = fast.products(queries, keys, graph).tolist() == [2.0, 3.0, 3.0]
+        works &= fast.to_queries(keys, weights, graph).tolist() == [[1.0, 2.0], [1.0, 0.0]]
+        fast.add_to_keys(keys, queries, weights, graph)
+        works &= keys.tolist() == [[4.0, 4.0], [1.0, 3.0], [2.0, 3.0]]
+    except (RuntimeError, NotImplementedError):
+        # e.g. a build without MKL, or a device without sparse matrices
+        works = False
+    return fast if works else GatherKernel()
+
+
+def block_size(dimension: int, itemsize: int, device: torch.device, memory_budget: int | None = None) -> int:
+    """Determine the number of triples to process at once.
+
+    :param dimension: the number of features
+    :param itemsize: the number of bytes of a feature
+    :param device: the device
+    :param memory_budget: the number of bytes to use at most. By default, a quarter of what is free.
+    :return: the number of triples, at least one
     """
-    products: Tensor = _PairedProducts.apply(x, y, i, j)
-    return products
+    if memory_budget is None:
+        memory_budget = free_memory(device) // 4
+    size = memory_budget // (MATRICES * dimension * itemsize)
+    if device.type == "cpu":
+        size = min(size, CACHED_ELEMENTS // dimension)
+    return max(1, size)
+
+
+def free_memory(device: torch.device) -> int:
+    """Return the number of bytes that are free on a device; 1 GB, where the device does not tell."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    if device.type == "cpu" and "SC_AVPHYS_PAGES" in os.sysconf_names:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return 2**30
+
+
+class Queries(Protocol):
+    """How queries are made of features, and the adjoint of that; cf. :class:`~pykeen_nonsampling.Factorization`."""
+
+    def queries(self, heads: Tensor, relations: Tensor) -> Tensor:
+        """Compute the queries row by row."""
+
+    def queries_backward(self, heads: Tensor, relations: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
+        """Compute the gradients by the features from that by the queries; it may overwrite all of them."""
+
+
+class _SumOverTriples(torch.autograd.Function):
+    """Computes the sum and its gradient in one sweep; the backward pass only hands out the gradient."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        cost: Callable[[Tensor, Graph], tuple[Tensor, Tensor]],
+        factorization: Queries,
+        graph: Graph,
+        size: int,
+        kernel: Kernel,
+        differentiate: bool,
+        heads: Tensor,
+        relations: Tensor,
+        tails: Tensor | None,
+    ) -> Tensor:
+        keys = heads if tails is None else tails
+        blocks = graph.blocks(size)
+        # memory that is new costs as much as what is done with it, so the rows of all blocks go to the same place
+        num_rows = max(len(block.pairs) for block in blocks)
+        head_rows, relation_rows = (x.new_empty(num_rows, *x.shape[1:]) for x in (heads, relations))
+        if differentiate:
+            grad_heads, grad_relations = torch.zeros_like(heads), torch.zeros_like(relations)
+            grad_keys = grad_heads if tails is None else torch.zeros_like(keys)
+        total = heads.new_zeros(())
+        for block in blocks:
+            h, r = block.pairs.unbind(dim=-1)
+            x = torch.index_select(heads, 0, h, out=head_rows[: len(h)])
+            y = torch.index_select(relations, 0, r, out=relation_rows[: len(r)])
+            queries = factorization.queries(x, y)
+            block_total, slopes = cost(kernel.products(queries, keys, block), block)
+            total += block_total
+            if not differentiate:
+                continue
+            kernel.add_to_keys(grad_keys, queries, slopes, block)
+            grad_x, grad_y = factorization.queries_backward(x, y, kernel.to_queries(keys, slopes, block))
+            grad_heads.index_add_(0, h, grad_x)
+            grad_relations.index_add_(0, r, grad_y)
+        if differentiate:
+            ctx.gradients = grad_heads, grad_relations, None if tails is None else grad_keys
+        return total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
+        # handed over, not copied: the gradients of all entities are the largest matrices there are
+        gradients, ctx.gradients = ctx.gradients, None
+        if grad_outputs[0].item() != 1.0:
+            for gradient in gradients:
+                if gradient is not None:
+                    gradient.mul_(grad_outputs[0])
+        return (None, None, None, None, None, None, *gradients)
+
+
+def sum_over_triples(
+    cost: Callable[[Tensor, Graph], tuple[Tensor, Tensor]],
+    factorization: Queries,
+    graph: Graph,
+    heads: Tensor,
+    relations: Tensor,
+    tails: Tensor,
+    memory_budget: int | None = None,
+    kernel: Kernel | None = None,
+) -> Tensor:
+    r"""Sum the cost of the score $q(h, r)^\top k(t)$ over the triples of a graph, in O(n·k).
+
+    :param cost: the sum of the costs of the scores, shape: (m,), of a part of the graph, and their derivatives, shape: (m,)
+    :param factorization: how queries are made of head and relation features
+    :param graph: the triples
+    :param heads: shape: (num_entities, k), the head features
+    :param relations: shape: (num_relations, …), the relation features
+    :param tails: shape: (num_entities, k), the tail features
+    :param memory_budget: the number of bytes for intermediate results
+    :param kernel: the kernel. By default, the fastest that works.
+    :return: the sum
+    """
+    size = block_size(heads.shape[1], heads.element_size(), heads.device, memory_budget)
+    kernel = kernel or kernel_for(heads.device, heads.dtype)
+    differentiate = torch.is_grad_enabled() and any(x.requires_grad for x in (heads, relations, tails))
+    return _SumOverTriples.apply(
+        cost, factorization, graph, size, kernel, differentiate, heads, relations, None if tails is heads else tails
+    )
+
+
+class _Gram(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x.T @ x
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grad_outputs: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        return x @ (grad_outputs[0] + grad_outputs[0].T)
+
+
+def gram(x: Tensor) -> Tensor:
+    r"""Compute the Gram matrix $\sum x x^\top$ of the rows; its gradient takes one product of matrices, not two."""
+    return _Gram.apply(x)

@@ -30,7 +30,7 @@ class NonSamplingLoss(PointwiseLoss):
         L = \sum_{(h,r,t) \in \mathcal{T}} c^+ (f(h,r,t) - 1)^2 + \sum_{(h,r,t) \notin \mathcal{T}} c^- f(h,r,t)^2
 
     It is quadratic in the scores of negative triples, so it needs only the scores of positive triples and three moments of
-    the scores over all triples, cf. :meth:`process_moments`. It is an ordinary loss for PyKEEN's sLCWA and LCWA training
+    the scores over all triples, cf. :meth:`total`. It is an ordinary loss for PyKEEN's sLCWA and LCWA training
     loops, too: there, the sums run over the triples that the loop scores.
 
     .. [li2021] Li, Z., *et al.* (2021) `Efficient Non-Sampling Knowledge Graph Embedding
@@ -97,41 +97,58 @@ class NonSamplingLoss(PointwiseLoss):
         labels = apply_label_smoothing(labels=labels, epsilon=label_smoothing, num_classes=num_entities)
         return self._reduction_method(cost * (predictions - labels).square())
 
-    def process_moments(
-        self,
-        positive_scores: Tensor,
-        moments: ScoreMoments,
-        share: float = 1.0,
-        label_smoothing: float = 0.0,
-        num_entities: int | None = None,
-        pos_weights: Tensor | None = None,
-    ) -> Tensor:
-        r"""Compute the loss over all triples from the scores of positive ones and the moments of all scores.
+    def targets(self, label_smoothing: float = 0.0, num_entities: int | None = None) -> tuple[float, float]:
+        """Return the targets of positive and negative triples.
 
-        The positives are taken out of the sum over all triples again. With targets $y^+ = 1$ and $y^- = 0$ (or the smoothed
-        ones), and :math:`w` the weights of single positives:
+        :param label_smoothing: as in PyKEEN, 1 - ε for positives and ε / (num_entities - 1) for negatives
+        :param num_entities: the number of entities, for label smoothing
+        :return: the targets
+        """
+        labels = torch.tensor([1.0, 0.0], dtype=torch.float64)
+        positive, negative = apply_label_smoothing(labels, label_smoothing, num_entities).tolist()
+        return positive, negative
+
+    def positive_cost(
+        self, scores: Tensor, weights: Tensor | None = None, targets: tuple[float, float] = (1.0, 0.0)
+    ) -> tuple[Tensor, Tensor]:
+        r"""Compute what positive triples cost more than if they were negative, and its derivative by the scores.
+
+        .. math::
+
+            c^+ w (f - y^+)^2 - c^- (f - y^-)^2 = a f^2 - 2 b f + c
+
+        :param scores: shape: (n,), the scores of the positive triples
+        :param weights: shape: (n,), additional weights of the positive triples
+        :param targets: the targets of positive and negative triples
+        :return: the sum, and the derivatives, shape: (n,)
+        """
+        positive_target, negative_target = targets
+        w: Tensor | float = self.positive_weight if weights is None else self.positive_weight * weights.to(scores.dtype)
+        a = w - self.negative_weight
+        b = w * positive_target - self.negative_weight * negative_target
+        c = w * positive_target**2 - self.negative_weight * negative_target**2
+        half_slope = a * scores - b
+        constant = c.sum() if isinstance(c, Tensor) else c * scores.numel()
+        total = torch.dot(scores, half_slope - b) + constant
+        return total, half_slope.mul_(2)
+
+    def total(
+        self, positive_cost: Tensor, moments: ScoreMoments, share: float = 1.0, targets: tuple[float, float] = (1.0, 0.0)
+    ) -> Tensor:
+        r"""Compute the loss over all triples from what positives cost more and the moments of the scores over all triples.
 
         .. math::
 
             L = \sum_{\mathcal{T}} \left( c^+ w (f - y^+)^2 - c^- (f - y^-)^2 \right)
               + c^- \sum_{\mathcal{E} \times \mathcal{R} \times \mathcal{E}} (f - y^-)^2
 
-        :param positive_scores: shape: (n,), the scores of the positive triples
+        :param positive_cost: the first sum, cf. :meth:`positive_cost`
         :param moments: the moments of the scores over *all* triples
-        :param share: the share of the sum over all triples to add: the positives given as a share of all positives
-        :param label_smoothing: as in PyKEEN, targets are 1 - ε for positives and ε / (num_entities - 1) for negatives
-        :param num_entities: the number of entities, for label smoothing
-        :param pos_weights: shape: (n,), additional weights of the positive triples
+        :param share: the share of the second sum to add: the positives given as a share of all positives
+        :param targets: the targets of positive and negative triples
         :return: the scalar loss
         """
-        targets = torch.tensor([1.0, 0.0], dtype=torch.float64)
-        positive_target, negative_target = apply_label_smoothing(targets, label_smoothing, num_entities).tolist()
-        positive_cost = self.positive_weight if pos_weights is None else self.positive_weight * pos_weights
-        positives = (
-            positive_cost * (positive_scores - positive_target).square()
-            - self.negative_weight * (positive_scores - negative_target).square()
-        ).sum()
-        loss = positives + (share * self.negative_weight) * moments.squared_distance(negative_target)
+        loss = positive_cost + (share * self.negative_weight) * moments.squared_distance(targets[1])
         if self.reduction == "mean":
             return loss / (share * moments.count)
         return loss

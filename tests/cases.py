@@ -168,6 +168,19 @@ class FactorizationTestCase:
         scores = (factorization.queries(heads[h], relations[r]) * tails[t]).sum(dim=-1)
         torch.testing.assert_close(scores, enumerated_scores(model, factorization).view(-1), **TOLERANCE)
 
+    def test_gradient_of_queries_equals_automatic_differentiation(
+        self, model: ERModel, factorization: Factorization
+    ) -> None:
+        heads, relations, _ = features(model, factorization)
+        h, r, _ = all_triples(model.num_entities, model.num_relations).unbind(dim=-1)
+        x, y = heads[h].detach(), relations[r].detach()
+        grad = torch.randn(len(h), heads.shape[1], dtype=torch.double)
+        # by its arguments, which it may overwrite
+        expected = Factorization.queries_backward(factorization, x.clone(), y.clone(), grad.clone())
+        actual = factorization.queries_backward(x, y, grad)
+        for one, other in zip(actual, expected, strict=True):
+            torch.testing.assert_close(one, other, **TOLERANCE)
+
     def test_query_moments_equal_enumeration(self, model: ERModel, factorization: Factorization) -> None:
         heads, relations, _ = features(model, factorization)
         h, r = torch.cartesian_prod(torch.arange(model.num_entities), torch.arange(model.num_relations)).unbind(dim=-1)

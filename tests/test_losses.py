@@ -49,13 +49,24 @@ def test_moments_and_scores_give_the_same(
     weights = torch.rand(5, 7, dtype=torch.double)
     moments = ScoreMoments(count=scores.numel(), first=scores.sum(), second=scores.square().sum())
     positive = labels.bool()
-    actual = loss.process_moments(
-        scores[positive], moments, label_smoothing=label_smoothing, num_entities=7, pos_weights=weights[positive]
-    )
+    targets = loss.targets(label_smoothing, num_entities=7)
+    cost, _ = loss.positive_cost(scores[positive], weights[positive], targets)
+    actual = loss.total(cost, moments, targets=targets)
     expected = loss.process_lcwa_scores(
         scores, labels, label_smoothing, num_entities=7, weights=torch.where(positive, weights, 1.0)
     )
     torch.testing.assert_close(actual, expected)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_derivative_of_the_cost_of_positives(weighted: bool) -> None:
+    loss = NonSamplingLoss(positive_weight=2.0, negative_weight=0.1)
+    scores = torch.randn(9, dtype=torch.double, requires_grad=True)
+    weights = torch.rand(9, dtype=torch.double) if weighted else None
+    _, slopes = loss.positive_cost(scores.detach(), weights, (0.9, 0.2))
+    w = 2.0 if weights is None else 2.0 * weights
+    expected = (w * (scores - 0.9).square() - 0.1 * (scores - 0.2).square()).sum()
+    torch.testing.assert_close(slopes, torch.autograd.grad(expected, scores)[0])
 
 
 def test_sampled_scores_mean_the_same(scores: torch.Tensor) -> None:

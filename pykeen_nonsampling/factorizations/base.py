@@ -10,6 +10,8 @@ import torch
 from pykeen.nn.modules import Interaction
 from torch import Tensor
 
+from ..kernels import gram
+
 __all__ = [
     "Factorization",
     "Moments",
@@ -48,7 +50,7 @@ class Moments:
     @classmethod
     def of(cls, x: Tensor) -> Moments:
         """Collect the moments of the rows of a matrix, in O(rows·d²)."""
-        return cls(count=x.shape[0], first=x.sum(dim=0), second=x.T @ x)
+        return cls(count=x.shape[0], first=x.sum(dim=0), second=gram(x))
 
     def of_scores(self, keys: Moments) -> ScoreMoments:
         r"""Collect the moments of $q^\top k$ over all pairs of a query in this set and a key in the other.
@@ -110,6 +112,17 @@ class Factorization(ABC):
     @abstractmethod
     def queries(self, heads: Tensor, relations: Tensor) -> Tensor:
         r"""Compute the queries $A_r^\top \phi(h)$ row by row, shape: (n, k)."""
+
+    def queries_backward(self, heads: Tensor, relations: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
+        """Compute the gradients by the features from that by the queries.
+
+        By default, this is left to automatic differentiation. An implementation may overwrite its arguments.
+        """
+        with torch.enable_grad():
+            heads, relations = heads.detach().requires_grad_(), relations.detach().requires_grad_()
+            queries = self.queries(heads, relations)
+        grad_heads, grad_relations = torch.autograd.grad(queries, (heads, relations), grad)
+        return grad_heads, grad_relations
 
     @abstractmethod
     def query_moments(self, heads: Moments, relations: Tensor) -> Moments:

@@ -85,6 +85,13 @@ class TransEFactorization(Factorization):
             [2 * self.scale * u, torch.full_like(square, -self.scale), self.offset - self.scale * square], dim=-1
         )
 
+    def queries_backward(self, heads: Tensor, relations: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:  # noqa: D102
+        u = heads[:, :-2].add_(relations[:, :-2])
+        grad[:, :-2].addcmul_(u, grad[:, -1:], value=-1).mul_(2 * self.scale)
+        grad[:, -2:] = 0
+        # head and relation enter by their sum
+        return grad, grad
+
     def query_moments(self, heads: Moments, relations: Tensor) -> Moments:  # noqa: D102
         sums, operator = _moments_of_lifted_sums(heads, Moments.of(relations)), self._operator(relations)
         return Moments(count=sums.count, first=operator.T @ sums.first, second=operator.T @ sums.second @ operator)

@@ -42,6 +42,9 @@ class DistMultFactorization(Factorization):
     def queries(self, heads: Tensor, relations: Tensor) -> Tensor:  # noqa: D102
         return heads * relations
 
+    def queries_backward(self, heads: Tensor, relations: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:  # noqa: D102
+        return relations.mul_(grad), heads.mul_(grad)
+
     def query_moments(self, heads: Moments, relations: Tensor) -> Moments:  # noqa: D102
         r = Moments.of(relations)
         return Moments(count=heads.count * r.count, first=heads.first * r.first, second=heads.second * r.second)
@@ -64,11 +67,11 @@ class SimplEFactorization(DistMultFactorization):
 
 
 class ComplExFactorization(Factorization):
-    r"""ComplEx: $f = \mathrm{Re} \langle h, r, \bar t \rangle$, so $q = h \odot r$ and $k = t$ as pairs of real vectors.
+    r"""ComplEx: $f = \mathrm{Re} \langle h, r, \bar t \rangle$, so $q = h \odot r$ and $k = t$, parts and all.
 
-    Complex vectors are handled as $[\mathrm{Re}; \mathrm{Im}]$. Of a set of complex vectors, the Hermitian Gram matrix
-    $\sum x x^*$ and the plain one $\sum x x^\top$ hold what the real Gram matrix of the pairs holds, and both are
-    multiplicative:
+    The features are real: a complex number is two of them in a row, as in PyTorch's memory. Of a set of complex vectors, the
+    Hermitian Gram matrix $\sum x x^*$ and the plain one $\sum x x^\top$ hold what the real Gram matrix of the features
+    holds, and both are multiplicative:
 
     .. math::
 
@@ -86,39 +89,46 @@ class ComplExFactorization(Factorization):
                 f"ComplEx needs complex representations, but was given dtype {x.dtype}, with which it would be DistMult. "
                 f"Use e.g. entity_representations_kwargs=dict(shape=…, dtype=torch.cfloat)."
             )
-        return torch.cat([x.real, x.imag], dim=-1)
+        return _as_real(x)
 
     def relations(self, *representations: Tensor) -> Tensor:  # noqa: D102
         return self.heads(*representations)
 
     def queries(self, heads: Tensor, relations: Tensor) -> Tensor:  # noqa: D102
-        h_re, h_im = heads.chunk(2, dim=-1)
-        r_re, r_im = relations.chunk(2, dim=-1)
-        return torch.cat([h_re * r_re - h_im * r_im, h_re * r_im + h_im * r_re], dim=-1)
+        return _as_real(_as_complex(heads) * _as_complex(relations))
+
+    def queries_backward(self, heads: Tensor, relations: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:  # noqa: D102
+        h, r, g = (_as_complex(x) for x in (heads, relations, grad))
+        return _as_real(g * r.conj()), _as_real(g.mul_(h.conj()))
 
     def query_moments(self, heads: Moments, relations: Tensor) -> Moments:  # noqa: D102
         r = Moments.of(relations)
-        first = torch.complex(*heads.first.chunk(2)) * torch.complex(*r.first.chunk(2))
         (h_hermitian, h_plain), (r_hermitian, r_plain) = _complex_grams(heads.second), _complex_grams(r.second)
         return Moments(
             count=heads.count * r.count,
-            first=torch.cat([first.real, first.imag]),
+            first=_as_real(_as_complex(heads.first) * _as_complex(r.first)),
             second=_real_gram(h_hermitian * r_hermitian, h_plain * r_plain),
         )
 
 
+def _as_real(x: Tensor) -> Tensor:
+    """View complex vectors as real ones, twice as long."""
+    return torch.view_as_real(x).flatten(start_dim=-2)
+
+
+def _as_complex(x: Tensor) -> Tensor:
+    """View real vectors as complex ones, half as long."""
+    return torch.view_as_complex(x.unflatten(-1, (-1, 2)))
+
+
 def _complex_grams(gram: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Turn the Gram matrix of the pairs $[x; y]$ into the Hermitian and the plain one of $x + i y$."""
-    (xx, xy), (yx, yy) = (rows.chunk(2, dim=1) for rows in gram.chunk(2, dim=0))
+    r"""Turn the Gram matrix of the parts of $x + i y$ into the Hermitian and the plain one of the complex numbers."""
+    xx, xy, yx, yy = gram[0::2, 0::2], gram[0::2, 1::2], gram[1::2, 0::2], gram[1::2, 1::2]
     return torch.complex(xx + yy, yx - xy), torch.complex(xx - yy, xy + yx)
 
 
 def _real_gram(hermitian: Tensor, plain: Tensor) -> Tensor:
-    r"""Turn the Hermitian and the plain Gram matrix of $x + i y$ into that of the pairs $[x; y]$."""
+    r"""Turn the Hermitian and the plain Gram matrix of $x + i y$ into that of its parts."""
     total, difference = 0.5 * (plain + hermitian), 0.5 * (plain - hermitian)
-    return torch.cat(
-        [
-            torch.cat([total.real, difference.imag], dim=1),
-            torch.cat([total.imag, -difference.real], dim=1),
-        ]
-    )
+    rows_x, rows_y = (torch.stack(pair, dim=-1) for pair in ((total.real, difference.imag), (total.imag, -difference.real)))
+    return torch.stack([rows_x, rows_y], dim=1).flatten(start_dim=2).flatten(end_dim=1)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from class_resolver import HintOrType, OptionalKwargs
 from pykeen.models import ERModel
+from pykeen.nn import Representation
 from pykeen.sampling import NegativeSampler
 from pykeen.training import TrainingLoop
 from pykeen.training.callbacks import (
@@ -26,7 +27,7 @@ from torch.utils.data import DataLoader
 
 from ..factorizations import Factorization, NotDecomposableError, ScoreMoments, factorize
 from ..graph import Batches, Graph
-from ..kernels import paired_products
+from ..kernels import sum_over_triples
 from ..losses import NonSamplingLoss, check_loss
 
 __all__ = [
@@ -71,6 +72,7 @@ class NonSamplingTrainingLoop(TrainingLoop[Graph]):
         *,
         factorization: HintOrType[Factorization] = None,
         factorization_kwargs: OptionalKwargs = None,
+        memory_budget: int | None = None,
         negative_sampler: HintOrType[NegativeSampler] = None,
         negative_sampler_kwargs: OptionalKwargs = None,
         **kwargs: Any,
@@ -80,12 +82,17 @@ class NonSamplingTrainingLoop(TrainingLoop[Graph]):
         :param factorization: the factorization of the model's score, or a hint for it. Defaults to the one registered for
             the model's interaction.
         :param factorization_kwargs: additional keyword-based parameters for the factorization
+        :param memory_budget: >0, the number of bytes for intermediate results, beside parameters, gradients and the state of
+            the optimizer. The result is the same for any number. Defaults to a quarter of what is free.
         :param negative_sampler: refused: there is nothing to sample
         :param negative_sampler_kwargs: refused, likewise
         :param kwargs: additional keyword-based parameters passed to :class:`pykeen.training.TrainingLoop`
         """
         check_negative_sampler(negative_sampler, negative_sampler_kwargs)
+        if memory_budget is not None and memory_budget < 1:
+            raise ValueError(f"{memory_budget=} bytes hold nothing: choose a number ≥ 1, or leave it out.")
         super().__init__(**kwargs)
+        self.memory_budget = memory_budget
         self.factorization = factorization
         self.factorization_kwargs = factorization_kwargs
         self._setup = f"{type(self.optimizer).__name__} {self.optimizer.defaults} {factorization} {factorization_kwargs}"
@@ -199,19 +206,20 @@ class NonSamplingTrainingLoop(TrainingLoop[Graph]):
         graph = batch[start:stop]
         self._align_random_states(first=start == 0)
         heads, relations, tails = features(self.model, self._factorization, mode=self.mode)
-        pairs, query_index = graph.queries
-        queries = self._factorization.queries(heads.index_select(0, pairs[:, 0]), relations.index_select(0, pairs[:, 1]))
         moments = self._factorization.score_moments(heads, relations, tails)
         if not self.losses_per_epochs and start == 0:
             self._check_scale(moments)
-        loss = self.loss.process_moments(
-            positive_scores=paired_products(queries, tails, query_index, graph.triples[:, 2]),
-            moments=moments,
-            share=graph.share,
-            label_smoothing=label_smoothing,
-            num_entities=len(tails),
-            pos_weights=graph.weights,
+        targets = self.loss.targets(label_smoothing, num_entities=len(tails))
+        positive_cost = sum_over_triples(
+            cost=lambda scores, part: self.loss.positive_cost(scores, part.weights, targets),
+            factorization=self._factorization,
+            graph=graph,
+            heads=heads,
+            relations=relations,
+            tails=tails,
+            memory_budget=self.memory_budget,
         )
+        loss = self.loss.total(positive_cost, moments, share=graph.share, targets=targets)
         regularization = self.model.collect_regularization_term()
         if self.loss.reduction == "sum":
             # each sub-batch brings its share, so that the batch has the term once; for a mean, PyKEEN sees to that
@@ -256,8 +264,9 @@ def features(
     :return: the features of heads, relations and tails
     :raises ValueError: if their dtypes differ
     """
+    num_entities = model._get_entity_len(mode=mode)
     entities = [
-        representation(indices=None)[: model._get_entity_len(mode=mode)]
+        _rows(representation, num_entities)
         for representation in model._get_entity_representations_from_inductive_mode(mode=mode)
     ]
     heads = factorization.heads(*(entities[i] for i in model.interaction.head_indices))
@@ -268,7 +277,7 @@ def features(
     else:
         tails = factorization.tails(*(entities[i] for i in model.interaction.tail_indices))
     relations = factorization.relations(
-        *(representation(indices=None)[: model.num_relations] for representation in model.relation_representations)
+        *(_rows(representation, model.num_relations) for representation in model.relation_representations)
     )
     if not heads.dtype == relations.dtype == tails.dtype:
         raise ValueError(
@@ -277,6 +286,13 @@ def features(
             f"entity_representations_kwargs and relation_representations_kwargs alike."
         )
     return heads, relations, tails
+
+
+def _rows(representation: Representation, n: int) -> Tensor:
+    """Call a representation for its first n rows, of which it usually has just as many."""
+    x = representation(indices=None)
+    # a slice would copy the gradient
+    return x if x.shape[0] == n else x[:n]
 
 
 def check_negative_sampler(negative_sampler: HintOrType[NegativeSampler], negative_sampler_kwargs: OptionalKwargs) -> None:
