@@ -11,12 +11,14 @@ if "pykeen.datasets" not in sys.modules:
 
 if TYPE_CHECKING:
     from .datasets import SyntheticGraph
+    from .evaluation import FactorizedRankBasedEvaluator
     from .factorizations import Factorization, Moments, NotDecomposableError, factorization_resolver
     from .losses import NonSamplingLoss
     from .training import NonSamplingTrainingLoop
 
 __all__ = [
     "Factorization",
+    "FactorizedRankBasedEvaluator",
     "Moments",
     "NonSamplingLoss",
     "NonSamplingTrainingLoop",
@@ -27,6 +29,7 @@ __all__ = [
 
 _MODULES = {
     "Factorization": "factorizations",
+    "FactorizedRankBasedEvaluator": "evaluation",
     "Moments": "factorizations",
     "NonSamplingLoss": "losses",
     "NonSamplingTrainingLoop": "training",

@@ -77,6 +77,7 @@ def _on_first_use(module: ModuleType, action: Callable[[ModuleType], object]) ->
     module.__class__ = Awaited
 
 
+when_imported("pykeen.evaluation", lambda _: import_module("pykeen_nonsampling.evaluation"))
 when_imported("pykeen.training", lambda _: import_module("pykeen_nonsampling.training"))
 for _name in ("pykeen.pipeline.api", "pykeen.hpo.hpo"):
     when_imported(_name, lambda module: import_module("pykeen_nonsampling.defaults").provide_defaults(module))

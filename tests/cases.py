@@ -15,9 +15,9 @@ from pykeen.triples import CoreTriplesFactory
 from pykeen.triples.weights import LossWeighter
 from torch import Tensor
 
-from pykeen_nonsampling import Factorization, Moments, NonSamplingLoss, NonSamplingTrainingLoop
+from pykeen_nonsampling import Factorization, Moments, NonSamplingLoss, NonSamplingTrainingLoop, kernels
 from pykeen_nonsampling.factorizations import factorize
-from pykeen_nonsampling.training.closed_world import features
+from pykeen_nonsampling.models import features
 
 TOLERANCE = dict(rtol=1e-9, atol=1e-9)
 
@@ -166,7 +166,10 @@ class FactorizationTestCase:
         heads, relations, tails = features(model, factorization)
         h, r, t = all_triples(model.num_entities, model.num_relations).unbind(dim=-1)
         scores = (factorization.queries(heads[h], relations[r]) * tails[t]).sum(dim=-1)
-        torch.testing.assert_close(scores, enumerated_scores(model, factorization).view(-1), **TOLERANCE)
+        expected = enumerated_scores(model, factorization).view(-1)
+        torch.testing.assert_close(scores, expected, **TOLERANCE)
+        from_the_other_side = (factorization.head_queries(tails[t], relations[r]) * heads[h]).sum(dim=-1)
+        torch.testing.assert_close(from_the_other_side, expected, **TOLERANCE)
 
     def test_gradient_of_queries_equals_automatic_differentiation(
         self, model: ERModel, factorization: Factorization
@@ -207,11 +210,17 @@ class FactorizationTestCase:
             ):
                 torch.testing.assert_close(actual, wanted, **TOLERANCE)
 
-    @pytest.mark.parametrize("reduction", ["sum", "mean"])
-    @pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
-    @pytest.mark.parametrize("weighter", [None, TripleWeighter()])
+    @pytest.mark.parametrize("kernel", [kernels.SparseKernel(), kernels.GatherKernel()], ids=["sparse", "gather"])
+    @pytest.mark.parametrize("memory_budget", [None, 1])
+    @pytest.mark.parametrize(
+        ("reduction", "label_smoothing", "weighter"),
+        [("sum", 0.0, None), ("sum", 0.1, TripleWeighter()), ("mean", 0.0, TripleWeighter()), ("mean", 0.1, None)],
+    )
     def test_loss_and_gradients_equal_enumeration(
         self,
+        monkeypatch: pytest.MonkeyPatch,
+        kernel: kernels.Kernel,
+        memory_budget: int | None,
         factory: CoreTriplesFactory,
         model: ERModel,
         factorization: Factorization,
@@ -222,11 +231,13 @@ class FactorizationTestCase:
         if label_smoothing and model.num_entities == 1:
             label_smoothing = 0.0  # refused, cf. test_errors
         model.loss = NonSamplingLoss(positive_weight=1.5, negative_weight=0.2, reduction=reduction)
+        monkeypatch.setattr(kernels, "kernel_for", lambda device, dtype: kernel)
         loop = NonSamplingTrainingLoop(
             model=model,
             triples_factory=factory,
             factorization_kwargs=self.factorization_kwargs,
             loss_weighter=weighter,
+            memory_budget=memory_budget,
         )
         recorder = Recorder()
         losses = loop.train(factory, num_epochs=1, label_smoothing=label_smoothing, callbacks=recorder, use_tqdm=False)

@@ -15,7 +15,8 @@ pykeen.nn.representation pykeen.pipeline pykeen.pipeline.api pykeen.predict pyke
 pykeen.stoppers pykeen.trackers
 pykeen.training pykeen.training.callbacks pykeen.training.lcwa pykeen.training.training_loop pykeen.triples
 pykeen_nonsampling pykeen_nonsampling.datasets pykeen_nonsampling.defaults pykeen_nonsampling.factorizations
-pykeen_nonsampling.losses pykeen_nonsampling.plugin pykeen_nonsampling.training pykeen_nonsampling.training.closed_world
+pykeen_nonsampling.evaluation pykeen_nonsampling.losses pykeen_nonsampling.models pykeen_nonsampling.plugin
+pykeen_nonsampling.training pykeen_nonsampling.training.closed_world
 """.split()
 
 CODE = """
@@ -24,6 +25,7 @@ importlib.import_module(sys.argv[1])
 from pykeen.training import training_loop_resolver
 from pykeen.losses import loss_resolver
 from pykeen.datasets import dataset_resolver
+from pykeen.evaluation import evaluator_resolver
 from pykeen.pipeline import pipeline
 from pykeen.hpo import hpo_pipeline
 import pykeen.hpo.hpo, pykeen.pipeline.api
@@ -31,8 +33,9 @@ names = [
     training_loop_resolver.lookup("nonsampling").__name__,
     loss_resolver.lookup("nonsampling").__name__,
     dataset_resolver.lookup("syntheticgraph").__name__,
+    evaluator_resolver.lookup("factorized").__name__,
 ]
-assert names == ["NonSamplingTrainingLoop", "NonSamplingLoss", "SyntheticGraph"], names
+assert names == ["NonSamplingTrainingLoop", "NonSamplingLoss", "SyntheticGraph", "FactorizedRankBasedEvaluator"], names
 # every reference to the pipelines knows the defaults
 api, hpo = pykeen.pipeline.api, pykeen.hpo.hpo
 for function in (pipeline, hpo_pipeline, api.pipeline, hpo.pipeline, hpo.hpo_pipeline):

@@ -124,6 +124,13 @@ class Factorization(ABC):
         grad_heads, grad_relations = torch.autograd.grad(queries, (heads, relations), grad)
         return grad_heads, grad_relations
 
+    def head_queries(self, tails: Tensor, relations: Tensor) -> Tensor:
+        r"""Compute the queries of heads, $A_r \psi(t)$, row by row, with $f(h, r, t) = \phi(h)^\top A_r \psi(t)$.
+
+        By default, this is the adjoint of :meth:`queries`, which is right if that is linear in the heads.
+        """
+        return self.queries_backward(torch.zeros_like(tails), relations.clone(), tails.clone())[0]
+
     @abstractmethod
     def query_moments(self, heads: Moments, relations: Tensor) -> Moments:
         """Compute the moments of the queries over all pairs of a head and a relation, without enumerating them."""

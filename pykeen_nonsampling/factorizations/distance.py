@@ -78,12 +78,18 @@ class TransEFactorization(Factorization):
         m[-1, -1] = self.offset
         return m
 
-    def queries(self, heads: Tensor, relations: Tensor) -> Tensor:  # noqa: D102
-        u = heads[:, :-2] + relations[:, :-2]
+    def _queries(self, u: Tensor) -> Tensor:
+        r"""Compute the queries $[2 a u, -a, b - a \|u\|^2]$ of the other end of a triple, which is best at u."""
         square = u.square().sum(dim=-1, keepdim=True)
         return torch.cat(
             [2 * self.scale * u, torch.full_like(square, -self.scale), self.offset - self.scale * square], dim=-1
         )
+
+    def queries(self, heads: Tensor, relations: Tensor) -> Tensor:  # noqa: D102
+        return self._queries(heads[:, :-2] + relations[:, :-2])
+
+    def head_queries(self, tails: Tensor, relations: Tensor) -> Tensor:  # noqa: D102
+        return self._queries(tails[:, :-2] - relations[:, :-2])
 
     def queries_backward(self, heads: Tensor, relations: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:  # noqa: D102
         u = heads[:, :-2].add_(relations[:, :-2])

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from class_resolver import HintOrType, OptionalKwargs
 from pykeen.models import ERModel
-from pykeen.nn import Representation
 from pykeen.sampling import NegativeSampler
 from pykeen.training import TrainingLoop
 from pykeen.training.callbacks import (
@@ -21,14 +20,14 @@ from pykeen.training.callbacks import (
     TrainingCallbackKwargsHint,
 )
 from pykeen.triples import CoreTriplesFactory
-from pykeen.typing import InductiveMode
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from ..factorizations import Factorization, NotDecomposableError, ScoreMoments, factorize
+from ..factorizations import Factorization, ScoreMoments
 from ..graph import Batches, Graph
 from ..kernels import sum_over_triples
 from ..losses import NonSamplingLoss, check_loss
+from ..models import factorize_model, features
 
 __all__ = [
     "NonSamplingTrainingLoop",
@@ -117,7 +116,7 @@ class NonSamplingTrainingLoop(TrainingLoop[Graph]):
     # docstr-coverage: inherited
     def _train(self, triples_factory: CoreTriplesFactory, **kwargs: Any) -> list[float] | None:  # type: ignore[override]
         _check_training_arguments(num_entities=triples_factory.num_entities, **kwargs)
-        self._factorization = self._factorize()
+        self._factorization = factorize_model(self.model, self.factorization, self.factorization_kwargs)
         graph = self._graph(triples_factory)
         if kwargs.get("batch_size") is None:
             kwargs["batch_size"] = len(graph)
@@ -156,15 +155,6 @@ class NonSamplingTrainingLoop(TrainingLoop[Graph]):
             )
             self._indexed = triples_factory, graph.to(self.model.device)
         return self._indexed[1]
-
-    def _factorize(self) -> Factorization:
-        """Find the factorization of the model's score."""
-        if not isinstance(self.model, ERModel):
-            raise NotDecomposableError(
-                f"{type(self.model).__name__} cannot be decomposed: its scores are not made by an interaction from "
-                f"representations of entities and relations. Use a model that derives from pykeen.models.ERModel."
-            )
-        return factorize(self.model.interaction, self.factorization, self.factorization_kwargs)
 
     # docstr-coverage: inherited
     def sub_batch_and_slice(self, *, batch_size: int, **kwargs: Any) -> tuple[int, int | None]:  # noqa: D102
@@ -249,50 +239,6 @@ class NonSamplingTrainingLoop(TrainingLoop[Graph]):
         torch.set_rng_state(cpu_state)
         if cuda_state is not None:
             torch.cuda.set_rng_state(cuda_state, device)
-
-
-def features(
-    model: ERModel, factorization: Factorization, mode: InductiveMode | None = None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Compute the features of all heads, relations and tails of a model.
-
-    Each representation is called once, and as a whole: that way its normalizer, dropout and regularizer take part.
-
-    :param model: the model
-    :param factorization: the factorization of its score
-    :param mode: the inductive mode
-    :return: the features of heads, relations and tails
-    :raises ValueError: if their dtypes differ
-    """
-    num_entities = model._get_entity_len(mode=mode)
-    entities = [
-        _rows(representation, num_entities)
-        for representation in model._get_entity_representations_from_inductive_mode(mode=mode)
-    ]
-    heads = factorization.heads(*(entities[i] for i in model.interaction.head_indices))
-    if type(factorization).tails is Factorization.tails and list(model.interaction.head_indices) == list(
-        model.interaction.tail_indices
-    ):
-        tails = heads
-    else:
-        tails = factorization.tails(*(entities[i] for i in model.interaction.tail_indices))
-    relations = factorization.relations(
-        *(_rows(representation, model.num_relations) for representation in model.relation_representations)
-    )
-    if not heads.dtype == relations.dtype == tails.dtype:
-        raise ValueError(
-            f"Heads have dtype {heads.dtype}, relations {relations.dtype} and tails {tails.dtype}, but a score needs one "
-            f"dtype. Convert the model, e.g. by model.to(dtype=torch.float32), or set dtype=… in "
-            f"entity_representations_kwargs and relation_representations_kwargs alike."
-        )
-    return heads, relations, tails
-
-
-def _rows(representation: Representation, n: int) -> Tensor:
-    """Call a representation for its first n rows, of which it usually has just as many."""
-    x = representation(indices=None)
-    # a slice would copy the gradient
-    return x if x.shape[0] == n else x[:n]
 
 
 def check_negative_sampler(negative_sampler: HintOrType[NegativeSampler], negative_sampler_kwargs: OptionalKwargs) -> None:

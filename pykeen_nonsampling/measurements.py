@@ -1,0 +1,381 @@
+"""Times and memory of training and evaluation: this package's, plain autograd's, PyKEEN's, and the least there can be.
+
+All training loops use Adam with ``fused=True``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import math
+import multiprocessing
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from pykeen.datasets import Dataset
+from pykeen.evaluation import Evaluator, RankBasedEvaluator
+from pykeen.models import ERModel, Model, model_resolver
+from pykeen.training import LCWATrainingLoop, SLCWATrainingLoop, TrainingCallback, TrainingLoop
+from pykeen.triples import CoreTriplesFactory
+from torch import Tensor
+
+from .datasets import SyntheticGraph
+from .factorizations import Factorization, Moments
+from .losses import NonSamplingLoss
+from .models import factorize_model, features
+from .training import NonSamplingTrainingLoop
+
+__all__ = [
+    "BatchTimer",
+    "EpochTimer",
+    "Quantity",
+    "Subject",
+    "check_model",
+    "in_turns",
+    "make_loop",
+    "measure_peak",
+    "train_epochs",
+]
+
+#: What a model needs beside PyKEEN's defaults
+MODEL_KWARGS: Mapping[str, Mapping[str, Any]] = {"transe": dict(scoring_fct_norm=2)}
+OPTIMIZER: Mapping[str, Any] = dict(optimizer="Adam", optimizer_kwargs=dict(fused=True))
+
+#: As in [li2021]_
+SLCWA_BATCH_SIZE, NUM_NEGATIVES = 4000, 25
+#: PyKEEN holds batch × entities × dimension numbers several times over: on FB15k-237 with d=200, more would not fit 16 GB
+LCWA_BATCH_SIZE = 64
+EVALUATION_BATCH_SIZE = 256
+#: The number of epochs, or runs of the floor, that one time is the median of: they are short
+EPOCHS = 5
+
+
+class _EnoughBatches(Exception):  # noqa: N818
+    """Ends an epoch early; no error."""
+
+
+class BatchTimer(TrainingCallback):
+    """Takes the time of the first batches of an epoch, then ends it.
+
+    Callbacks run before the optimizer's step, so a batch is over when the next one begins, or the epoch ends.
+    """
+
+    def __init__(self, batches: int, clock: Callable[[], float] = time.perf_counter):
+        """Initialize the callback.
+
+        :param batches: >0, the number of batches to time; the whole epoch, if it has no more
+        :param clock: the clock
+        """
+        super().__init__()
+        self.batches = batches
+        self.clock = clock
+        self.timed = 0
+        self.start: float | None = None
+        self.seconds = math.nan
+
+    # docstr-coverage: inherited
+    def pre_batch(self, **kwargs: Any) -> None:  # noqa: D102
+        if self.start is None:
+            self.start = self.clock()
+        elif self.timed == self.batches:
+            self._stop()
+            raise _EnoughBatches
+
+    # docstr-coverage: inherited
+    def post_batch(self, epoch: int, batch: Any, **kwargs: Any) -> None:  # noqa: D102
+        self.timed += 1
+
+    # docstr-coverage: inherited
+    def post_epoch(self, epoch: int, epoch_loss: float, **kwargs: Any) -> None:  # noqa: D102
+        self._stop()
+
+    def _stop(self) -> None:
+        if self.start is not None:
+            self.seconds = self.clock() - self.start
+
+
+class EpochTimer(TrainingCallback):
+    """Takes the time of each epoch but the first, from the end of one to the end of the next."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ends: list[float] = []
+
+    # docstr-coverage: inherited
+    def post_epoch(self, epoch: int, epoch_loss: float, **kwargs: Any) -> None:  # noqa: D102
+        self.ends.append(time.perf_counter())
+
+    def median(self) -> float:
+        """Return the median."""
+        return statistics.median(end - start for start, end in zip(self.ends, self.ends[1:], strict=False))
+
+
+def extrapolate(seconds: float, timed: int, total: int, fixed: float = 0.0) -> float:
+    """Scale the time of a part to the whole.
+
+    :param seconds: the time of the part
+    :param timed: the size of the part
+    :param total: the size of the whole
+    :param fixed: the time that does not grow with the size
+    :return: the time of the whole
+    """
+    if timed == total:
+        return seconds
+    fixed = min(fixed, seconds)
+    return fixed + (seconds - fixed) * total / timed
+
+
+def make_model(name: str, triples_factory: CoreTriplesFactory, dim: int, **kwargs: Any) -> Model:
+    """Create a model with PyKEEN's defaults."""
+    return model_resolver.make(
+        name,
+        triples_factory=triples_factory,
+        embedding_dim=dim,
+        random_seed=0,
+        **MODEL_KWARGS.get(name.lower(), {}),
+        **kwargs,
+    )
+
+
+def check_model(name: str, dim: int) -> None:
+    """Refuse a model that cannot be trained without sampling.
+
+    :raises NotDecomposableError: if it cannot
+    """
+    factory = CoreTriplesFactory.create(torch.tensor([[0, 0, 1], [1, 0, 0]]))
+    factorize_model(make_model(name, factory, dim))
+
+
+def autograd_loss(model: ERModel, factorization: Factorization, loss: NonSamplingLoss, triples: Tensor) -> Tensor:
+    """Compute the closed-world loss as one would without this package's kernels: gather, multiply, sum.
+
+    The Gram matrix of the relations is the factorization's own: it has few rows.
+    """
+    heads, relations, tails = features(model, factorization)
+    h, r, t = triples.unbind(dim=-1)
+    scores = (factorization.queries(heads[h], relations[r]) * tails[t]).sum(dim=-1)
+    keys = Moments(count=len(tails), first=tails.sum(dim=0), second=tails.T @ tails)
+    head_moments = keys if tails is heads else Moments(len(heads), heads.sum(dim=0), heads.T @ heads)
+    moments = factorization.query_moments(head_moments, relations).of_scores(keys)
+    positive_weight, negative_weight = loss.positive_weight, loss.negative_weight
+    positives = positive_weight * (1 - scores).square().sum() - negative_weight * scores.square().sum()
+    return positives + negative_weight * moments.second + model.collect_regularization_term()
+
+
+def make_loop(name: str, triples_factory: CoreTriplesFactory, dim: int) -> NonSamplingTrainingLoop:
+    """Create a model and this package's training loop for it."""
+    model = make_model(name, triples_factory, dim, loss=NonSamplingLoss())
+    return NonSamplingTrainingLoop(model=model, triples_factory=triples_factory, **OPTIMIZER)
+
+
+def train_epochs(loop: TrainingLoop[Any], triples_factory: CoreTriplesFactory, epochs: int = EPOCHS) -> float:
+    """Train for one epoch that is not timed and some that are, and return the median of the latter."""
+    timer, done = EpochTimer(), len(loop.losses_per_epochs)
+    loop.train(triples_factory, num_epochs=done + 1 + epochs, continue_training=done > 0, use_tqdm=False, callbacks=timer)
+    return timer.median()
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A time to take, and what to do once before it is first taken."""
+
+    measure: Callable[[], float]
+    warm_up: Callable[[], Any]
+    repeats: int
+
+
+def in_turns(quantities: Mapping[str, Quantity], progress: Callable[[str], None]) -> dict[str, list[float]]:
+    """Take each time once a repeat."""
+    for name, quantity in quantities.items():
+        progress(name)
+        quantity.warm_up()
+    samples: dict[str, list[float]] = {name: [] for name in quantities}
+    for repeat in range(max(quantity.repeats for quantity in quantities.values())):
+        for name, quantity in quantities.items():
+            if repeat < quantity.repeats:
+                progress(name)
+                samples[name].append(quantity.measure())
+    return samples
+
+
+class Subject:
+    """One model of one dimension on one dataset, and the ways to take its times."""
+
+    def __init__(self, dataset: Dataset, model: str, dim: int):
+        """Create the model twice, for this package's training loop and for PyKEEN's."""
+        self.dataset = dataset
+        self.training: CoreTriplesFactory = dataset.training
+        self.loop = make_loop(model, self.training, dim)
+        self.ours = self.loop.model
+        self.theirs = make_model(model, self.training, dim)
+        self.factorization = factorize_model(self.ours)
+        #: how much of each baseline was timed, and how much there is
+        self.parts: dict[str, tuple[int, int]] = {}
+
+    def floor(self) -> float:
+        """Time the dense products that an epoch cannot avoid: of each kind of features, the Gram matrix and its gradient."""
+        with torch.no_grad():
+            heads, relations, tails = features(self.ours, self.factorization)
+            self.ours.collect_regularization_term()
+            operands = [
+                (x, x.new_empty(x.shape[1], x.shape[1]), torch.empty_like(x))
+                for x in ((heads, relations) if tails is heads else (heads, relations, tails))
+                # of a relation that has a matrix, there is no Gram matrix
+                if x.ndim == 2
+            ]
+
+            def run() -> float:
+                start = time.perf_counter()
+                for x, gram, gradient in operands:
+                    torch.mm(x.T, x, out=gram)
+                    torch.mm(x, gram, out=gradient)
+                return time.perf_counter() - start
+
+            run()
+            return statistics.median(run() for _ in range(EPOCHS))
+
+    def epoch(self) -> float:
+        """Time epochs of this package's training loop, optimizer step and all."""
+        return train_epochs(self.loop, self.training)
+
+    def autograd(self) -> float:
+        """Time the loss and its gradient by plain autograd, without an optimizer step."""
+        self.ours.train()
+        self.ours.zero_grad(set_to_none=True)
+        start = time.perf_counter()
+        autograd_loss(self.ours, self.factorization, self.loop.loss, self.training.mapped_triples).backward()
+        seconds = time.perf_counter() - start
+        self.ours.zero_grad(set_to_none=True)
+        return seconds
+
+    def baseline(self, name: str, batches: int) -> float:
+        """Time some batches of one of PyKEEN's training loops, and scale them to an epoch."""
+        triples = self.training.mapped_triples
+        kwargs: dict[str, Any] = dict(
+            model=self.theirs, triples_factory=self.training, automatic_memory_optimization=False, **OPTIMIZER
+        )
+        loop: TrainingLoop[Any]
+        if name == "slcwa":
+            loop = SLCWATrainingLoop(negative_sampler_kwargs=dict(num_negs_per_pos=NUM_NEGATIVES), **kwargs)
+            batch_size, instances = SLCWA_BATCH_SIZE, len(triples)
+        else:
+            loop = LCWATrainingLoop(**kwargs)
+            batch_size, instances = LCWA_BATCH_SIZE, len(triples[:, :2].unique(dim=0))
+        timer = BatchTimer(batches)
+        with contextlib.suppress(_EnoughBatches):
+            loop.train(self.training, num_epochs=1, batch_size=batch_size, use_tqdm=False, pin_memory=False, callbacks=timer)
+        total = math.ceil(instances / batch_size)
+        self.parts[name] = timer.timed, total
+        return extrapolate(timer.seconds, timer.timed, total)
+
+    def evaluation(self) -> float:
+        """Time this package's evaluation on all test triples."""
+        from .evaluation import FactorizedRankBasedEvaluator
+
+        return self._evaluate(FactorizedRankBasedEvaluator(), self.dataset.testing.mapped_triples)
+
+    def pykeen_evaluation(self, batches: int) -> float:
+        """Time PyKEEN's evaluation on some test triples, and scale it to all of them.
+
+        Preparing the filter takes the same time for any number of triples: that of evaluating a single one.
+        """
+        testing = self.dataset.testing.mapped_triples
+        part = testing[: batches * EVALUATION_BATCH_SIZE]
+        fixed = self._evaluate(RankBasedEvaluator(), testing[:1])
+        self.parts["pykeen_evaluation"] = len(part), len(testing)
+        return extrapolate(self._evaluate(RankBasedEvaluator(), part), len(part), len(testing), fixed)
+
+    def _evaluate(self, evaluator: Evaluator, triples: Tensor) -> float:
+        known = [part.mapped_triples for part in (self.training, self.dataset.validation) if part is not None]
+        start = time.perf_counter()
+        evaluator.evaluate(
+            model=self.ours,
+            mapped_triples=triples,
+            additional_filter_triples=known,
+            batch_size=EVALUATION_BATCH_SIZE,
+            use_tqdm=False,
+        )
+        return time.perf_counter() - start
+
+    def quantities(self, loops: Sequence[str], repeats: int, baseline_repeats: int, batches: int) -> dict[str, Quantity]:
+        """Collect the times to take.
+
+        :param loops: PyKEEN's training loops to time: slcwa, lcwa
+        :param repeats: how often
+        :param baseline_repeats: how often, for what is PyKEEN's
+        :param batches: the number of batches to time of what is PyKEEN's
+        :return: the times to take
+        """
+        quantities = {
+            name: Quantity(measure, measure, repeats)
+            for name, measure in (
+                ("floor_seconds", self.floor),
+                ("epoch_seconds", self.epoch),
+                ("autograd_seconds", self.autograd),
+                ("evaluation_seconds", self.evaluation),
+            )
+        }
+        baseline_repeats = min(repeats, baseline_repeats)
+        for loop in loops:
+            quantities[f"{loop}_seconds"] = Quantity(
+                partial(self.baseline, loop, batches), partial(self.baseline, loop, 1), baseline_repeats
+            )
+        single = self.dataset.testing.mapped_triples[:1]
+        quantities["pykeen_evaluation_seconds"] = Quantity(
+            partial(self.pykeen_evaluation, batches), partial(self._evaluate, RankBasedEvaluator(), single), baseline_repeats
+        )
+        return quantities
+
+
+def measure_peak(triples_factory: CoreTriplesFactory, model: str, dim: int) -> int:
+    """Measure how much memory training takes beyond parameters, gradients and the optimizer's state, in bytes.
+
+    A new process trains on a tiny graph first, so that what exists once in a process (libraries, threads) is there. Then
+    it creates the model and trains for a few epochs. The result is the peak of its resident memory in these epochs, less the
+    resident memory just before them, less three times the parameters: the gradient, and the two moments of Adam. It includes
+    the index of the triples, and is 0 if memory that the process had already suffices.
+    """
+    # fork would inherit the threads' locks and the memory of this process
+    with ProcessPoolExecutor(max_workers=1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        arguments = triples_factory.num_entities, triples_factory.num_relations, model, dim, torch.get_num_threads()
+        return pool.submit(_peak_of_training, triples_factory.mapped_triples.numpy(), *arguments).result()
+
+
+def _peak_of_training(triples: Any, num_entities: int, num_relations: int, model: str, dim: int, threads: int) -> int:
+    logging.disable(logging.WARNING)
+    torch.set_num_threads(threads)
+    tiny = SyntheticGraph(100, 4, 500).training
+    train_epochs(make_loop(model, tiny, dim), tiny)
+    factory = CoreTriplesFactory(torch.as_tensor(triples), num_entities=num_entities, num_relations=num_relations)
+    loop = make_loop(model, factory, dim)
+    gc.collect()
+    with contextlib.suppress(OSError):
+        # lets the peak start anew: loading libraries may have taken more
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    before = _resident_bytes("VmRSS")
+    train_epochs(loop, factory)
+    parameters = sum(x.numel() * x.element_size() for x in loop.model.get_grad_params())
+    return max(0, _resident_bytes("VmHWM") - before - 3 * parameters)
+
+
+def _resident_bytes(name: str) -> int:
+    """Return the resident memory of this process: now (VmRSS), or its peak (VmHWM), which is all that some systems tell.
+
+    On Linux, the peak that getrusage tells of includes that of the process which started this one.
+    """
+    status = Path("/proc/self/status")
+    if status.exists():
+        return 1024 * next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith(name))
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak
