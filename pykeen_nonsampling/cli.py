@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import logging
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -89,15 +90,12 @@ def compare(
     Trains the same model by the training loops nonsampling and slcwa (PyKEEN's default, with the model's default loss),
     evaluates both with PyKEEN's evaluator, prints a table, and writes it with the learning curves.
     """
-    if importlib.util.find_spec("matplotlib") is None:
-        raise click.UsageError('Drawing needs matplotlib: pip install "pykeen-nonsampling[plot]"')
+    _check_matplotlib()
     if (training is None) != (testing is None):
         raise click.UsageError("--training and --testing go together: give both files, or none for --dataset.")
     if training and context.get_parameter_source("dataset") is not click.core.ParameterSource.DEFAULT:
         raise click.UsageError("--dataset and --training/--testing exclude each other: give one of them.")
-    # what PyKEEN logs is for developers, and would tear the progress bars
-    for name in ("pykeen", "torch_max_mem"):
-        logging.getLogger(name).setLevel(logging.ERROR)
+    _silence("pykeen", "torch_max_mem")
 
     from pykeen.datasets import dataset_resolver, get_dataset
     from pykeen.models import model_resolver
@@ -148,6 +146,144 @@ def compare(
     comparison.plot(output / "comparison.png", title=f"{model} (d={dim}) on {name}")
     click.echo(f"\n{comparison.format_table()}\n\nMean ± standard deviation over {seeds} seeds, on the test triples.")
     click.echo(f"Table and learning curves: {output}/comparison.csv, {output}/curves.csv, {output}/comparison.png")
+
+
+@main.command()
+@click.option("--dataset", default="fb15k237", show_default=True, help="The name of a dataset that PyKEEN knows.")
+@click.option("--entities", type=click.IntRange(min=1), help="The number of entities of a synthetic graph instead.")
+@click.option("--relations", type=click.IntRange(min=1), help="The number of its relations.")
+@click.option("--triples", type=click.IntRange(min=1), help="The number of its triples.")
+@click.option(
+    "--model",
+    "models",
+    multiple=True,
+    default=["DistMult", "SimplE", "ComplEx", "TransE"],
+    show_default=True,
+    help="The name of a model of PyKEEN's. The first one is also used for the growing graphs.",
+)
+@click.option(
+    "--dim",
+    "dims",
+    multiple=True,
+    type=click.IntRange(min=1),
+    default=[200],
+    show_default=True,
+    help="The embedding dimension.",
+)
+@click.option(
+    "--loop",
+    "loops",
+    multiple=True,
+    type=click.Choice(["slcwa", "lcwa"]),
+    default=["slcwa", "lcwa"],
+    show_default=True,
+    help="PyKEEN's training loop to compare with.",
+)
+@click.option(
+    "--repeats",
+    type=click.IntRange(min=1),
+    default=5,
+    show_default=True,
+    help="How often each time is taken; medians count.",
+)
+@click.option(
+    "--baseline-repeats",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="The same for PyKEEN's training loops and evaluation, which take far longer.",
+)
+@click.option(
+    "--batches",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    help="The number of batches timed of PyKEEN's training and evaluation, then scaled to the whole.",
+)
+@click.option("--growth/--no-growth", default=True, show_default=True, help="Whether to time graphs of growing size, too.")
+@click.option("--growth-size", type=click.FloatRange(min=0, min_open=True), default=1.0, hidden=True)
+@click.option(
+    "--json",
+    "json_path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    show_default="benchmark.json in the output directory",
+    help="The file to write everything to.",
+)
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("benchmark"),
+    show_default=True,
+    help="The directory to write table and pictures to.",
+)
+@click.pass_context
+def benchmark(
+    context: click.Context,
+    /,
+    dataset: str,
+    entities: int | None,
+    relations: int | None,
+    triples: int | None,
+    json_path: Path | None,
+    output: Path,
+    **settings: Any,
+) -> None:
+    """Measure how fast training and evaluation are.
+
+    Times an epoch without sampling, beside the dense products that it cannot avoid, plain automatic differentiation of the
+    same loss, and PyKEEN's own training loops; evaluation beside PyKEEN's own; the memory that an epoch takes; and how all
+    that grows with the graph. Prints a table, and writes it with all numbers and pictures.
+    """
+    _check_matplotlib()
+    sizes = {"num_entities": entities, "num_relations": relations, "num_triples": triples}
+    sizes = {name: size for name, size in sizes.items() if size is not None}
+    if sizes and context.get_parameter_source("dataset") is not click.core.ParameterSource.DEFAULT:
+        raise click.UsageError("--dataset and --entities/--relations/--triples exclude each other: give one of them.")
+    _silence("pykeen", "torch_max_mem", "pykeen_nonsampling")
+
+    from pykeen.datasets import dataset_resolver, get_dataset
+    from pykeen.models import model_resolver
+
+    from .benchmark import Benchmark, Settings
+    from .measurements import check_model
+
+    settings["models"] = [_lookup(model_resolver, model, "model").__name__ for model in settings["models"]]
+    dataset_cls = _lookup(dataset_resolver, "syntheticgraph" if sizes else dataset, "dataset")
+    try:
+        for model, dim in itertools.product(settings["models"], settings["dims"]):
+            check_model(model, dim)
+        data = get_dataset(dataset=dataset_cls, dataset_kwargs=sizes)
+    except (NotImplementedError, TypeError, ValueError) as error:
+        raise click.ClickException(str(error)) from error
+    if not data.testing.num_triples:
+        raise click.ClickException(f"There are no test triples to evaluate on, of {triples} in all: choose more --triples.")
+
+    name = "a synthetic graph" if sizes else dataset
+    click.echo(
+        f"{', '.join(settings['models'])} on {name}: {data.num_entities:,} entities, {data.num_relations:,} relations, "
+        f"{data.training.num_triples:,} training and {data.testing.num_triples:,} test triples."
+    )
+    result = Benchmark(name=name, dataset=data, settings=Settings(**settings))
+    output.mkdir(parents=True, exist_ok=True)
+    result.run()
+    paths = result.write(output, json_path or output / "benchmark.json")
+    click.echo(f"\n{result.format_table()}\n")
+    for axis, line in result.growth.items():
+        click.echo(f"Seconds an epoch grow with {axis} to the power of {line['exponent']:.2f}.")
+    click.echo(f"Table, numbers and pictures: {', '.join(map(str, paths))}")
+
+
+def _check_matplotlib() -> None:
+    """Refuse to begin what could not be drawn in the end."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise click.UsageError('Drawing needs matplotlib: pip install "pykeen-nonsampling[plot]"')
+
+
+def _silence(*names: str) -> None:
+    """Let loggers tell only of errors during a command: all else is for developers, and would tear the progress bars."""
+    for logger in map(logging.getLogger, names):
+        click.get_current_context().call_on_close(partial(logger.setLevel, logger.level))
+        logger.setLevel(logging.ERROR)
 
 
 def _lookup(resolver: ClassResolver[Any], name: str, what: str) -> type[Any]:

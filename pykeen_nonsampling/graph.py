@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
@@ -161,7 +162,10 @@ class Graph(Dataset["Graph"]):
         if self._pattern is None or self._pattern.dtype != dtype:
             offsets, tails = self.rows
             values = torch.zeros(len(self), dtype=dtype, device=tails.device)
-            self._pattern = torch.sparse_csr_tensor(offsets, tails, values, size=(len(self.pairs), num_entities))
+            with warnings.catch_warnings():
+                # PyTorch calls sparse matrices a beta feature, once a process
+                warnings.simplefilter("ignore", category=UserWarning)
+                self._pattern = torch.sparse_csr_tensor(offsets, tails, values, size=(len(self.pairs), num_entities))
         return self._pattern
 
 

@@ -1,0 +1,316 @@
+"""How fast training and evaluation are: against the dense products they cannot avoid, plain autograd, and PyKEEN's own.
+
+All times of a model are taken in one run, in turns: each repeat takes every time once, so a machine that slows down does so
+for all of them. What is reported is the median over the repeats.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import platform
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from pykeen.datasets import Dataset
+from pykeen.version import get_version
+from tqdm.auto import tqdm
+
+from .datasets import SyntheticGraph
+from .measurements import (
+    EPOCHS,
+    EVALUATION_BATCH_SIZE,
+    LCWA_BATCH_SIZE,
+    NUM_NEGATIVES,
+    SLCWA_BATCH_SIZE,
+    Quantity,
+    Subject,
+    in_turns,
+    make_loop,
+    measure_peak,
+    train_epochs,
+)
+
+__all__ = [
+    "Benchmark",
+    "Settings",
+]
+
+#: The speed-up on FB15k-237 over 25 negative samples that [li2021]_ reports
+PAPER_SPEEDUPS: Mapping[str, float] = {"distmult": 66.9, "simple": 60.9, "complex": 42.9, "transe": 22.0}
+
+#: Each ratio, and the times that it is made of
+RATIOS: Mapping[str, tuple[str, str]] = {
+    "epoch/floor": ("epoch_seconds", "floor_seconds"),
+    "autograd/epoch": ("autograd_seconds", "epoch_seconds"),
+    "slcwa/epoch": ("slcwa_seconds", "epoch_seconds"),
+    "lcwa/epoch": ("lcwa_seconds", "epoch_seconds"),
+    "pykeen evaluation/ours": ("pykeen_evaluation_seconds", "evaluation_seconds"),
+}
+
+#: The synthetic graph that grows in one direction at a time, with four sizes each
+GROWTH_RELATIONS = 20
+GROWTH_BASE: Mapping[str, int] = {"entities": 10_000, "triples": 100_000, "dim": 128}
+GROWTH: Mapping[str, Sequence[int]] = {
+    "entities": (5_000, 10_000, 20_000, 40_000),
+    "triples": (50_000, 100_000, 200_000, 400_000),
+    "dim": (32, 64, 128, 256),
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is measured, and how often."""
+
+    models: Sequence[str]
+    dims: Sequence[int]
+    #: PyKEEN's training loops to compare with: slcwa, lcwa
+    loops: Sequence[str] = ("slcwa", "lcwa")
+    repeats: int = 5
+    #: PyKEEN's own training and evaluation take far longer, and are repeated no more than this
+    baseline_repeats: int = 1
+    #: the number of batches of PyKEEN's training and evaluation that are timed
+    batches: int = 3
+    growth: bool = True
+    #: a factor for the sizes of the growing graph
+    growth_size: float = 1.0
+
+
+def fit_exponent(sizes: Sequence[float], seconds: Sequence[float]) -> tuple[float, float]:
+    r"""Fit $\log s = \log a + b \log n$ by least squares.
+
+    :return: the exponent b and the factor a
+    """
+    slope, intercept = statistics.linear_regression([math.log(n) for n in sizes], [math.log(s) for s in seconds])
+    return slope, math.exp(intercept)
+
+
+@dataclass
+class Benchmark:
+    """Takes all times on one dataset, and tells of them."""
+
+    name: str
+    dataset: Dataset
+    settings: Settings
+    results: list[dict[str, Any]] = field(default_factory=list)
+    samples: list[dict[str, Any]] = field(default_factory=list)
+    growth: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def run(self) -> None:
+        """Take all times, under a progress bar."""
+        settings = self.settings
+        subjects = [(model, dim) for model in settings.models for dim in settings.dims]
+        baselines = (1 + min(settings.repeats, settings.baseline_repeats)) * (1 + len(settings.loops))
+        total = len(subjects) * (1 + 4 * (1 + settings.repeats) + baselines)
+        total += settings.growth * (1 + settings.repeats) * sum(len(sizes) for sizes in GROWTH.values())
+        with tqdm(total=total, unit="step", leave=False) as bar:
+            for model, dim in subjects:
+                with _told(bar, f"{model}, d={dim}") as progress:
+                    self._measure(model, dim, progress)
+            if settings.growth:
+                with _told(bar, "growth") as progress:
+                    self._grow(progress)
+
+    def _measure(self, model: str, dim: int, progress: Callable[[str], None]) -> None:
+        subject = Subject(self.dataset, model, dim)
+        settings = self.settings
+        quantities = subject.quantities(settings.loops, settings.repeats, settings.baseline_repeats, settings.batches)
+        samples = in_turns(quantities, progress)
+        result: dict[str, Any] = {"model": model, "dim": dim}
+        result.update((name, statistics.median(values)) for name, values in samples.items())
+        result.update((ratio, result[a] / result[b]) for ratio, (a, b) in RATIOS.items() if a in samples and b in samples)
+        for name, (timed, everything) in subject.parts.items():
+            unit = "triples" if name == "pykeen_evaluation" else "batches"
+            result.update({f"{name}_{unit}_timed": timed, f"{name}_{unit}": everything})
+        progress("peak_bytes")
+        result["peak_bytes"] = measure_peak(self.dataset.training, model, dim)
+        self.results.append(result)
+        self.samples.append({"model": model, "dim": dim, **samples})
+
+    def _grow(self, progress: Callable[[str], None]) -> None:
+        """Time epochs on synthetic graphs, over their entities, their triples, and the dimension."""
+        quantities = {}
+        for axis, size in [(axis, size) for axis, sizes in GROWTH.items() for size in sizes]:
+            sizes = self._growth_sizes(**{axis: size})
+            graph = SyntheticGraph(sizes["entities"], GROWTH_RELATIONS, sizes["triples"], evaluation_ratio=0.0).training
+            measure = partial(train_epochs, make_loop(self.settings.models[0], graph, sizes["dim"]), graph)
+            self.growth.setdefault(axis, {"sizes": []})["sizes"].append(sizes[axis])
+            quantities[f"{axis}={sizes[axis]:,}"] = Quantity(measure, measure, self.settings.repeats)
+        samples = in_turns(quantities, progress)
+        for axis, line in self.growth.items():
+            line["seconds"] = [statistics.median(samples[f"{axis}={size:,}"]) for size in line["sizes"]]
+            line["exponent"], line["factor"] = fit_exponent(line["sizes"], line["seconds"])
+
+    def _growth_sizes(self, **sizes: int) -> dict[str, int]:
+        """Return the sizes of a synthetic graph, where not given those of what does not grow."""
+        factors = {"dim": 1.0}
+        return {
+            name: int(size * factors.get(name, self.settings.growth_size)) for name, size in {**GROWTH_BASE, **sizes}.items()
+        }
+
+    def table(self) -> pd.DataFrame:
+        """Return one row a model and dimension."""
+        return pd.DataFrame(self.results)
+
+    def format_table(self) -> str:
+        """Return the table for reading, one column a model and dimension."""
+        rows = {}
+        for result in self.results:
+            column = {name: f"{value:.4g} s" for name, value in result.items() if name.endswith("_seconds")}
+            column |= {name: f"{result[name]:.1f}×" for name in RATIOS if name in result}
+            column["peak_bytes"] = f"{result['peak_bytes'] / 2**20:.0f} MiB"
+            rows[f"{result['model']}, d={result['dim']}"] = column
+        return str(pd.DataFrame(rows).rename(index=lambda name: name.removesuffix("_seconds").replace("_", " ")).to_string())
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything: the machine, the settings, the dataset, all results and the times they are medians of."""
+        return {
+            "machine": machine(),
+            "settings": {
+                **asdict(self.settings),
+                "optimizer": "Adam(fused=True)",
+                "slcwa_batch_size": SLCWA_BATCH_SIZE,
+                "slcwa_negatives": NUM_NEGATIVES,
+                "lcwa_batch_size": LCWA_BATCH_SIZE,
+                "evaluation_batch_size": EVALUATION_BATCH_SIZE,
+                "epochs_a_repeat": EPOCHS,
+            },
+            "dataset": {
+                "name": self.name,
+                "entities": self.dataset.num_entities,
+                "relations": self.dataset.num_relations,
+                "training": self.dataset.training.num_triples,
+                "testing": self.dataset.testing.num_triples,
+            },
+            "results": self.results,
+            "samples": self.samples,
+            "growth": self.growth,
+        }
+
+    def write(self, directory: Path, json_path: Path) -> list[Path]:
+        """Write table, JSON and pictures.
+
+        :param directory: the directory for table and pictures
+        :param json_path: the file for the JSON
+        :return: the files written
+        """
+        for parent in (directory, json_path.parent):
+            parent.mkdir(parents=True, exist_ok=True)
+        paths = [directory / "benchmark.csv", json_path]
+        self.table().to_csv(paths[0], index=False)
+        json_path.write_text(json.dumps(self.as_dict(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        if "slcwa" in self.settings.loops:
+            paths.append(directory / "speedup.png")
+            self._plot_speedup(paths[-1])
+        if self.growth:
+            paths.append(directory / "growth.png")
+            self._plot_growth(paths[-1])
+        return paths
+
+    def _plot_speedup(self, path: Path) -> None:
+        """Draw how much longer an epoch with sampling takes, beside what [li2021]_ reports."""
+        figure = _figure(width=1.5 + 1.5 * max(3, len(self.results)), height=4)
+        axes = figure.add_subplot()
+        names = [
+            result["model"] if len(self.settings.dims) == 1 else f"{result['model']}\nd={result['dim']}"
+            for result in self.results
+        ]
+        ratios = [result["slcwa/epoch"] for result in self.results]
+        papers = [PAPER_SPEEDUPS.get(result["model"].lower(), math.nan) for result in self.results]
+        for shift, label, heights in (
+            (-0.2, f"pykeen-nonsampling, {self.name}", ratios),
+            (0.2, "Li et al. (2021), FB15k-237, d=200", papers),
+        ):
+            bars = axes.bar([i + shift for i in range(len(names))], heights, width=0.4, label=label)
+            axes.bar_label(bars, labels=["" if math.isnan(height) else f"{height:.3g}×" for height in heights])
+        axes.set(
+            yscale="log",
+            # bars begin at equal times, and leave room for the legend
+            ylim=(min(1.0, 0.5 * min(ratios)), 8 * max(*ratios, *PAPER_SPEEDUPS.values())),
+            ylabel="epoch of slcwa ÷ epoch of nonsampling",
+            title=f"Speed-up over {NUM_NEGATIVES} sampled negatives, {self._dims()}",
+        )
+        axes.yaxis.set_major_formatter("{x:g}×")
+        axes.yaxis.set_minor_formatter("")
+        axes.set_xticks(range(len(names)), names)
+        axes.legend(fontsize="small")
+        figure.savefig(path, dpi=150)
+
+    def _plot_growth(self, path: Path) -> None:
+        """Draw the seconds an epoch over each size, with the fitted power law."""
+        figure = _figure(width=10, height=3.5)
+        panels = figure.subplots(1, len(self.growth), sharey=True)
+        for axes, (axis, line) in zip(panels, self.growth.items(), strict=True):
+            sizes, exponent = line["sizes"], line["exponent"]
+            axes.plot(sizes, line["seconds"], "o", color="C0")
+            axes.plot(
+                sizes, [line["factor"] * n**exponent for n in sizes], color="C0", alpha=0.5, label=f"∝ n^{exponent:.2f}"
+            )
+            axes.set(xscale="log", yscale="log", xlabel={"dim": "dimension"}.get(axis, axis))
+            axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
+            axes.set_xticks([], minor=True)
+            axes.yaxis.set_major_formatter("{x:g}")
+            axes.yaxis.set_minor_formatter("{x:g}")
+            axes.grid(alpha=0.3, which="both")
+            axes.legend()
+        panels[0].set_ylabel("seconds an epoch")
+        base = self._growth_sizes()
+        figure.suptitle(
+            f"{self.settings.models[0]} on synthetic graphs; what does not grow: {base['entities']:,} entities, "
+            f"{base['triples']:,} triples, d={base['dim']}"
+        )
+        figure.savefig(path, dpi=150)
+
+    def _dims(self) -> str:
+        return "d=" + ", ".join(str(dim) for dim in self.settings.dims)
+
+
+@contextlib.contextmanager
+def _told(bar: Any, subject: str) -> Iterator[Callable[[str], None]]:
+    """Tell a progress bar of each step when it begins, and count it when the next one does."""
+    begun = False
+
+    def progress(step: str) -> None:
+        nonlocal begun
+        bar.update(int(begun))
+        begun = True
+        bar.set_description(f"{subject}: {step}")
+
+    yield progress
+    bar.update(int(begun))
+
+
+def _figure(width: float, height: float) -> Any:
+    # matplotlib is an extra, and the canvas is chosen without changing the user's own choice
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def machine() -> dict[str, Any]:
+    """Describe the machine and the software."""
+    cpu, cpuinfo = platform.processor() or platform.machine(), Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
+        cpu = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), cpu)
+    return {
+        "cpu": cpu,
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "mkl": torch.backends.mkl.is_available(),
+        "pykeen": get_version(),
+    }

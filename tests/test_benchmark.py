@@ -1,0 +1,196 @@
+"""The benchmark measures what it says."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import json
+import logging
+import math
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from click.testing import CliRunner, Result
+from pykeen.datasets import Nations
+from pykeen.models import DistMult
+from pykeen.training import SLCWATrainingLoop
+
+from pykeen_nonsampling import SyntheticGraph, measurements
+from pykeen_nonsampling.benchmark import GROWTH, RATIOS, fit_exponent
+from pykeen_nonsampling.cli import main
+from pykeen_nonsampling.measurements import BatchTimer, Quantity, Subject, extrapolate, in_turns, measure_peak
+
+TINY = ["--dim", "8", "--repeats", "2", "--batches", "2", "--growth-size", "0.02"]
+MODELS = ["DistMult", "SimplE", "ComplEx", "TransE"]
+
+
+def benchmark(*args: str) -> Result:
+    return CliRunner().invoke(main, ["benchmark", *args])
+
+
+def test_everything_is_measured_and_written(tmp_path: Path) -> None:
+    path, logger = tmp_path / "json" / "all.json", logging.getLogger("pykeen_nonsampling")
+    level = logger.level
+    models = ["--model", "ComplEx", "--model", "transe"]
+    result = benchmark("--dataset", "nations", *models, *TINY, "--json", str(path), "--output", str(tmp_path / "out"))
+    assert result.exit_code == 0, result.output
+    assert logger.level == level
+    data = json.loads(path.read_text(encoding="utf-8"))
+
+    assert [(row["model"], row["dim"]) for row in data["results"]] == [("ComplEx", 8), ("TransE", 8)]
+    for row, samples in zip(data["results"], data["samples"], strict=True):
+        for name in itertools.chain(*RATIOS.values()):
+            assert row[name] == statistics.median(samples[name]) > 0
+            assert len(samples[name]) == (1 if name.startswith(("slcwa", "lcwa", "pykeen")) else 2)
+        for ratio, (a, b) in RATIOS.items():
+            assert row[ratio] == pytest.approx(row[a] / row[b])
+        assert row["peak_bytes"] >= 0
+        # all of 1,592 triples are one batch with sampling
+        assert (row["slcwa_batches_timed"], row["slcwa_batches"]) == (1, 1)
+        pairs = {(h, r) for h, r, _ in Nations().training.mapped_triples.tolist()}
+        assert (row["lcwa_batches_timed"], row["lcwa_batches"]) == (2, math.ceil(len(pairs) / 64))
+        assert row["pykeen_evaluation_triples_timed"] == row["pykeen_evaluation_triples"] == 201
+    assert list(data["growth"]) == list(GROWTH)
+    for line in data["growth"].values():
+        assert len(line["sizes"]) == len(line["seconds"]) == 4
+        assert min(line["seconds"]) > 0
+        assert (line["exponent"], line["factor"]) == fit_exponent(line["sizes"], line["seconds"])
+    assert data["dataset"] == {"name": "nations", "entities": 14, "relations": 55, "training": 1592, "testing": 201}
+    assert data["settings"]["repeats"] == data["settings"]["batches"] == 2
+    assert data["machine"]["torch"] == torch.__version__
+    assert data["machine"]["cpu"]
+
+    table = pd.read_csv(tmp_path / "out" / "benchmark.csv")
+    for name in RATIOS:
+        assert table[name].tolist() == pytest.approx([row[name] for row in data["results"]])
+        assert name in result.output
+    for name in ("growth", "speedup"):
+        assert (tmp_path / "out" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_parts_can_be_left_out(tmp_path: Path) -> None:
+    sizes = ["--entities", "50", "--relations", "3", "--triples", "90"]
+    result = benchmark(*sizes, "--model", "DistMult", *TINY, "--loop", "lcwa", "--no-growth", "--output", str(tmp_path))
+    assert result.exit_code == 0, result.output
+    assert "a synthetic graph: 50 entities, 3 relations" in result.output
+    (row,) = json.loads((tmp_path / "benchmark.json").read_text(encoding="utf-8"))["results"]
+    assert "slcwa_seconds" not in row
+    assert row["lcwa/epoch"] > 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["benchmark.csv", "benchmark.json"]
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--dataset", "nowhere"], "PyKEEN knows no dataset 'nowhere'"),
+        (["--model", "nothing"], "PyKEEN knows no model 'nothing'"),
+        (["--loop", "nothing"], "'nothing' is not one of 'slcwa', 'lcwa'"),
+        (["--model", "ConvE", *TINY], "ConvEInteraction cannot be decomposed"),
+        (["--dataset", "nations", "--entities", "10"], "exclude each other"),
+        (["--entities", "20", "--triples", "1000000"], "num_triples=1000000 do not fit"),
+        (["--entities", "50", "--triples", "5"], "no test triples to evaluate on"),
+    ],
+)
+def test_bad_input(args: list[str], message: str, tmp_path: Path) -> None:
+    result = benchmark(*args, "--output", str(tmp_path / "out"))
+    assert result.exit_code != 0
+    assert message in result.output
+    assert "Traceback" not in result.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_matplotlib_is_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    result = benchmark("--output", str(tmp_path / "out"))
+    assert result.exit_code != 0
+    assert 'pip install "pykeen-nonsampling[plot]"' in result.output
+
+
+@pytest.mark.parametrize(("batches", "timed", "seconds"), [(1, 1, 1.0), (2, 2, 3.0), (7, 7, 28.0), (100, 7, 28.0)])
+def test_batches_are_timed_with_their_steps(batches: int, timed: int, seconds: float) -> None:
+    """Of the 7 batches of an epoch, the n-th takes n seconds by a clock that only steps make go on."""
+    now, steps = 0.0, 0
+
+    class Steps(measurements.TrainingCallback):
+        # registered after the timer, as is PyKEEN's callback for the optimizer's step
+        def post_batch(self, **kwargs: Any) -> None:
+            nonlocal now, steps
+            steps += 1
+            now += steps
+
+    training = Nations().training
+    model = DistMult(triples_factory=training, embedding_dim=2, random_seed=0)
+    loop = SLCWATrainingLoop(model=model, triples_factory=training, automatic_memory_optimization=False)
+    timer = BatchTimer(batches, clock=lambda: now)
+    kwargs: dict[str, Any] = dict(num_epochs=1, batch_size=250, use_tqdm=False, callbacks=[timer, Steps()])
+    if batches < 7:
+        with pytest.raises(measurements._EnoughBatches):
+            loop.train(training, **kwargs)
+    else:
+        loop.train(training, **kwargs)
+    assert timer.timed == steps == timed
+    assert timer.seconds == seconds
+
+
+def test_parts_are_scaled_to_the_whole() -> None:
+    assert extrapolate(6.0, timed=3, total=30) == 60.0
+    assert extrapolate(6.0, timed=30, total=30) == 6.0
+    # what takes the same time for any part is not scaled
+    assert extrapolate(6.0, timed=3, total=30, fixed=1.0) == 51.0
+    assert extrapolate(6.0, timed=3, total=30, fixed=7.0) == 6.0
+
+
+@pytest.mark.parametrize("name", ["slcwa", "lcwa"])
+def test_the_number_of_batches_is_that_of_an_epoch(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measurements, "SLCWA_BATCH_SIZE", 100)
+    subject = Subject(Nations(), "DistMult", 2)
+    subject.baseline(name, batches=1000)
+    timed, total = subject.parts[name]
+    assert timed == total > 1
+    subject.baseline(name, batches=1)
+    assert subject.parts[name] == (1, total)
+
+
+@pytest.mark.parametrize("exponent", [0.0, 0.5, 1.0, 2.0])
+def test_exponent_of_a_power_law(exponent: float) -> None:
+    sizes = [10, 20, 40, 80]
+    assert fit_exponent(sizes, [3e-4 * n**exponent for n in sizes]) == pytest.approx((exponent, 3e-4))
+
+
+def test_times_are_taken_in_turns() -> None:
+    calls: list[str] = []
+
+    def quantity(name: str, repeats: int) -> Quantity:
+        return Quantity(lambda: calls.append(name) or float(len(calls)), lambda: calls.append(f"{name} warm"), repeats)
+
+    samples = in_turns({"a": quantity("a", 3), "b": quantity("b", 1)}, progress=lambda name: None)
+    assert calls == ["a warm", "b warm", "a", "b", "a", "a"]
+    assert samples == {"a": [3.0, 5.0, 6.0], "b": [4.0]}
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_autograd_computes_the_same_loss(model: str) -> None:
+    subject = Subject(Nations(), model, 8)
+    graph = subject.loop._graph(subject.training)
+    subject.loop._factorization = subject.factorization
+    gradients = []
+    for loss in (
+        subject.loop._process_batch(graph, 0, len(graph)),
+        measurements.autograd_loss(subject.ours, subject.factorization, subject.loop.loss, subject.training.mapped_triples),
+    ):
+        subject.ours.zero_grad()
+        loss.backward()
+        gradients.append([loss.detach(), *(x.grad for x in subject.ours.parameters() if x.grad is not None)])
+    assert len(gradients[0]) > 2
+    for ours, plain in zip(*gradients, strict=True):
+        torch.testing.assert_close(ours, plain, rtol=1e-3, atol=1e-3 * plain.abs().max().item())
+
+
+def test_peak_memory_is_less_than_all_gathered_triples() -> None:
+    """It is taken in a process of its own, without parameters, gradients and state; plain autograd holds several such."""
+    training = SyntheticGraph(1_000, 10, 100_000, evaluation_ratio=0.0).training
+    assert 0 < measure_peak(training, "DistMult", 200) < 5 * 4 * 200 * training.num_triples
