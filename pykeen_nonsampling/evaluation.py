@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -31,8 +30,9 @@ logger = logging.getLogger(__name__)
 #: Rows of scores computed at once on a CPU: more do not make the matrix product faster, but counting in them slower
 CACHED_ROWS = 256
 
-#: Scores nearer to each other than this many standard errors of a rounded inner product are compared by the model itself
-STANDARD_ERRORS = 8
+#: Scores nearer to each other than this, in units of the rounding error of a number as large as they could be, are compared
+#: by the model itself. Errors of single terms mostly cancel out, so the error of a sum is about one such unit.
+ROUNDING_ERRORS = 16
 
 
 class FactorizedRankBasedEvaluator(RankBasedEvaluator):
@@ -250,8 +250,7 @@ class _Side:
         known = None
         if filtered and self.known is not None:
             known = _Known(self._identify(self.known), self.known[:, 2], num_entities=keys.shape[0])
-        # an inner product of rounded numbers is off by about this, times the lengths of the vectors
-        error = STANDARD_ERRORS * math.sqrt(keys.shape[1]) * torch.finfo(keys.dtype).eps * keys.norm(dim=1).max()
+        error = ROUNDING_ERRORS * torch.finfo(keys.dtype).eps * keys.norm(dim=1).max()
         options = keys.shape[0] if excluded is None else int((~excluded).sum())
         results = torch.empty(3, len(order), dtype=torch.long, device=keys.device)
         scores, comparison = (keys.new_empty(rows, keys.shape[0]) for _ in range(2))

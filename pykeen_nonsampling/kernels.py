@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 #: The number of elements of a block's largest matrix on a CPU: a handful of such matrices fit a last-level cache
-CACHED_ELEMENTS = 2**21
+CACHED_ELEMENTS = 3 * 2**19
 
 #: The number of matrices, at most one row a triple each, that are alive at the same time while a block is processed
 MATRICES = 12

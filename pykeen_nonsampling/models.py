@@ -37,9 +37,7 @@ def factorize_model(
     return factorize(model.interaction, factorization, factorization_kwargs)
 
 
-def features(
-    model: Any, factorization: Factorization, mode: InductiveMode | None = None
-) -> tuple[Tensor, Tensor, Tensor]:
+def features(model: Any, factorization: Factorization, mode: InductiveMode | None = None) -> tuple[Tensor, Tensor, Tensor]:
     """Compute the features of all heads, relations and tails of a model.
 
     Each representation is called once, and as a whole: that way its normalizer, dropout and regularizer take part.

@@ -94,7 +94,7 @@ class NonSamplingTrainingLoop(TrainingLoop[Graph]):
         self.memory_budget = memory_budget
         self.factorization = factorization
         self.factorization_kwargs = factorization_kwargs
-        self._setup = f"{type(self.optimizer).__name__} {self.optimizer.defaults} {factorization} {factorization_kwargs}"
+        self._setup = f"{type(self.optimizer).__name__} {self.optimizer.defaults} {factorization_kwargs}"
         if type(self.model.loss) is self.model.loss_default:
             self.model.loss = NonSamplingLoss()
             logger.warning(
