@@ -308,7 +308,7 @@ def machine() -> dict[str, Any]:
         "cpu": cpu,
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
-        "system": platform.platform(),
+        "system": platform.system(),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "mkl": torch.backends.mkl.is_available(),

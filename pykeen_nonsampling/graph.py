@@ -39,6 +39,7 @@ class Graph(Dataset["Graph"]):
         self.share = share
         self._blocks: tuple[int, Sequence[Graph]] | None = None
         self._pattern: Tensor | None = None
+        self._workspaces: dict[str, Tensor] = {}
 
     @classmethod
     def from_factory(
@@ -124,6 +125,15 @@ class Graph(Dataset["Graph"]):
         if self._blocks is None or self._blocks[0] != size:
             self._blocks = size, [self[start : start + size] for start in range(0, len(self), size)]
         return self._blocks[1]
+
+    def workspace(self, name: str, like: Tensor, num_rows: int) -> Tensor:
+        """Return memory for some rows of a matrix, the same each time, with whatever is left in it."""
+        shape = (num_rows, *like.shape[1:])
+        space = self._workspaces.get(name)
+        if space is None or space.shape != shape or space.dtype != like.dtype:
+            with torch.inference_mode(False):
+                space = self._workspaces[name] = torch.empty(shape, dtype=like.dtype, device=like.device)
+        return space
 
     @property
     def tails(self) -> Tensor:

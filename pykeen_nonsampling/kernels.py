@@ -25,8 +25,8 @@ __all__ = [
     "sum_over_triples",
 ]
 
-#: The number of elements of a block's largest matrix on a CPU: a handful of such matrices fit a last-level cache
-CACHED_ELEMENTS = 3 * 2**19
+#: The number of triples times features in a block on a CPU: the matrices of its distinct queries fit a last-level cache
+CACHED_ELEMENTS = 2**22
 
 #: The number of matrices, at most one row a triple each, that are alive at the same time while a block is processed
 MATRICES = 12
@@ -150,9 +150,11 @@ class _SumOverTriples(torch.autograd.Function):
     ) -> Tensor:
         keys = heads if tails is None else tails
         blocks = graph.blocks(size)
-        # memory that is new costs as much as what is done with it, so the rows of all blocks go to the same place
+        # memory that is new costs as much as what is done with it, so the rows of all blocks, epoch after epoch, go to the
+        # same place
         num_rows = max(len(block.pairs) for block in blocks)
-        head_rows, relation_rows = (x.new_empty(num_rows, *x.shape[1:]) for x in (heads, relations))
+        head_rows = graph.workspace("heads", heads, num_rows)
+        relation_rows = graph.workspace("relations", relations, num_rows)
         if differentiate:
             grad_heads, grad_relations = torch.zeros_like(heads), torch.zeros_like(relations)
             grad_keys = grad_heads if tails is None else torch.zeros_like(keys)
