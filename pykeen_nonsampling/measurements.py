@@ -29,6 +29,7 @@ from pykeen.triples import CoreTriplesFactory
 from torch import Tensor
 
 from .datasets import SyntheticGraph
+from .evaluation import FactorizedRankBasedEvaluator
 from .factorizations import Factorization, Moments
 from .losses import NonSamplingLoss
 from .models import factorize_model, features
@@ -279,8 +280,6 @@ class Subject:
 
     def evaluation(self) -> float:
         """Time this package's evaluation on all test triples."""
-        from .evaluation import FactorizedRankBasedEvaluator
-
         return self._evaluate(FactorizedRankBasedEvaluator(), self.dataset.testing.mapped_triples)
 
     def pykeen_evaluation(self, batches: int) -> float:
