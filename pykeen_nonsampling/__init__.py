@@ -14,12 +14,13 @@ if TYPE_CHECKING:
     from .evaluation import FactorizedRankBasedEvaluator
     from .factorizations import Factorization, Moments, NotDecomposableError, factorization_resolver
     from .losses import NonSamplingLoss
-    from .training import NonSamplingTrainingLoop
+    from .training import NonSamplingLCWATrainingLoop, NonSamplingTrainingLoop
 
 __all__ = [
     "Factorization",
     "FactorizedRankBasedEvaluator",
     "Moments",
+    "NonSamplingLCWATrainingLoop",
     "NonSamplingLoss",
     "NonSamplingTrainingLoop",
     "NotDecomposableError",
@@ -31,6 +32,7 @@ _MODULES = {
     "Factorization": "factorizations",
     "FactorizedRankBasedEvaluator": "evaluation",
     "Moments": "factorizations",
+    "NonSamplingLCWATrainingLoop": "training",
     "NonSamplingLoss": "losses",
     "NonSamplingTrainingLoop": "training",
     "NotDecomposableError": "factorizations",

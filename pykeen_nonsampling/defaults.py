@@ -20,8 +20,8 @@ from pykeen.models import Model
 from pykeen.training import training_loop_resolver
 
 from .losses import NonSamplingLoss, check_loss
-from .training import NonSamplingTrainingLoop
-from .training.closed_world import check_negative_sampler
+from .training import FactorizedTrainingLoop
+from .training.base import check_negative_sampler
 
 __all__ = [
     "provide_defaults",
@@ -42,7 +42,7 @@ def provide_defaults(module: ModuleType) -> None:
 def _with_defaults(function: Callable[..., Any], complete: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[..., Any]:
     @functools.wraps(function)
     def wrapper(**kwargs: Any) -> Any:
-        if issubclass(training_loop_resolver.lookup(kwargs.get("training_loop")), NonSamplingTrainingLoop):
+        if issubclass(training_loop_resolver.lookup(kwargs.get("training_loop")), FactorizedTrainingLoop):
             kwargs = complete(kwargs)
         return function(**kwargs)
 

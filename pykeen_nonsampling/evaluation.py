@@ -145,7 +145,7 @@ class FactorizedRankBasedEvaluator(RankBasedEvaluator):
             raise NotDecomposableError("A sigmoid after the score rounds distinct scores to the same one.")
         with torch.inference_mode():
             heads, relations, tails = features(model, factorization, mode=self.mode)
-            _check_head_queries(factorization, heads, relations)
+            factorization.check_head_queries(heads, relations, tails, up_to_constants=True)
         if not all(x.isfinite().all() for x in (heads, relations, tails)):
             raise NotDecomposableError("Some of the model's features are not finite.")
         return _Scorer(model, self.mode, factorization, heads, relations, tails)
@@ -156,19 +156,6 @@ class FactorizedRankBasedEvaluator(RankBasedEvaluator):
         budget = free_memory(device) // 4 if self.memory_budget is None else self.memory_budget
         rows = budget // (3 * scorer.num_entities * scorer.tails.element_size())
         return max(1, min(rows, CACHED_ROWS) if device.type == "cpu" else rows)
-
-
-def _check_head_queries(factorization: Factorization, heads: Tensor, relations: Tensor) -> None:
-    """Check that the default for head queries may be used: up to a constant, which ranks nothing, queries are linear."""
-    if type(factorization).head_queries is not Factorization.head_queries:
-        return
-    r = relations[:1]
-    x, y, zero = heads[:1], heads[-1:], torch.zeros_like(heads[:1])
-    sum_of_parts = factorization.queries(x, r) + factorization.queries(y, r) - factorization.queries(zero, r)
-    if not torch.allclose(factorization.queries(x + y, r), sum_of_parts, rtol=1e-3, atol=1e-5):
-        raise NotDecomposableError(
-            f"{type(factorization).__name__}.queries is not linear in the heads, so it has to define head_queries, too."
-        )
 
 
 @dataclass

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import torch
 from class_resolver import HintOrType, OptionalKwargs
 from pykeen.triples import CoreTriplesFactory
 from pykeen.triples.weights import LossWeighter, loss_weighter_resolver
+from pykeen.typing import Target
 from torch import Tensor
 from torch.nn import functional
 from torch.utils.data import Dataset, Sampler
@@ -17,7 +19,29 @@ from torch.utils.data import Dataset, Sampler
 __all__ = [
     "Batches",
     "Graph",
+    "Negatives",
+    "Sides",
 ]
+
+
+@dataclass(frozen=True)
+class Negatives:
+    """Weights of negatives that belong to the queries of a graph's triples.
+
+    A query's weight is divided among its triples. So each part of the graph, whether batch or block, brings its share of
+    the negatives, even if some triples of a query are in one part and some in another.
+    """
+
+    #: shape: (n,), each triple's share of the weight of its query
+    query_shares: Tensor
+    #: shape: (n,), the weight that each triple would have, if it were a negative: of its query and its tail
+    weights: Tensor
+    #: shape: (num_entities,), the weights of the candidates, if they are not all 1
+    candidates: Tensor | None = None
+
+    def __getitem__(self, positions: Tensor | slice) -> Negatives:
+        """Return those of the triples at the given positions."""
+        return Negatives(self.query_shares[positions], self.weights[positions], self.candidates)
 
 
 class Graph(Dataset["Graph"]):
@@ -27,38 +51,34 @@ class Graph(Dataset["Graph"]):
     sub-batch of a training loop alike.
     """
 
-    def __init__(self, triples: Tensor, weights: Tensor | None = None, share: float = 1.0):
+    def __init__(
+        self, triples: Tensor, weights: Tensor | None = None, negatives: Negatives | None = None, share: float = 1.0
+    ):
         """Initialize the graph.
 
         :param triples: shape: (n, 3), the ids of distinct triples, those with the same head and relation in a row
         :param weights: shape: (n,), the weights of the triples
+        :param negatives: what the triples would weigh as negatives, and what those of their queries do
         :param share: the number of triples as a share of those of the graph that this one is a part of
         """
         self.triples = triples
         self.weights = weights
+        self._negatives = negatives
         self.share = share
+        self._counts: tuple[Tensor, Tensor] | None = None
         self._blocks: tuple[int, Sequence[Graph]] | None = None
         self._pattern: Tensor | None = None
         self._workspaces: dict[str, Tensor] = {}
 
     @classmethod
-    def from_factory(
-        cls,
-        factory: CoreTriplesFactory,
-        num_entities: int,
-        num_relations: int,
-        loss_weighter: HintOrType[LossWeighter] = None,
-        loss_weighter_kwargs: OptionalKwargs = None,
-    ) -> Graph:
+    def from_factory(cls, factory: CoreTriplesFactory, num_entities: int, num_relations: int) -> Graph:
         """Take the distinct triples of a factory, with inverse triples if it creates them.
 
         :param factory: the training triples
         :param num_entities: the number of entities that the model knows
         :param num_relations: the number of relations that the model knows, inverse ones included
-        :param loss_weighter: the method to weight triples
-        :param loss_weighter_kwargs: additional keyword-based parameters for it
         :return: the graph
-        :raises ValueError: if there are no triples, they do not fit the model, or their weights are none
+        :raises ValueError: if there are no triples, or they do not fit the model
         """
         if not factory.num_triples:
             raise ValueError(
@@ -88,20 +108,38 @@ class Graph(Dataset["Graph"]):
         keys = ((triples[:, 1] * num_entities + triples[:, 0]) * num_entities + triples[:, 2]).unique()
         pairs, tails = keys // num_entities, keys % num_entities
         triples = torch.stack([pairs % num_entities, pairs // num_entities, tails], dim=-1)
+        return cls(triples)
+
+    def weigh(self, loss_weighter: HintOrType[LossWeighter], loss_weighter_kwargs: OptionalKwargs = None) -> Graph:
+        """Return the graph with a weight for each triple.
+
+        :param loss_weighter: the method to weight triples, or none
+        :param loss_weighter_kwargs: additional keyword-based parameters for it
+        :return: the graph
+        """
         weighter: LossWeighter | None = loss_weighter_resolver.make_safe(loss_weighter, loss_weighter_kwargs)  # type: ignore[arg-type]
         if weighter is None:
-            return cls(triples)
-        weights = weighter.weight_triples(triples).expand(len(triples))
-        if not (weights.isfinite() & (weights >= 0)).all():
-            raise ValueError(
-                f"{weighter} gives weights from {weights.min().item()} to {weights.max().item()}, but a triple's weight is "
-                f"a finite number ≥ 0."
-            )
-        return cls(triples, weights)
+            return self
+        weights = weighter.weight_triples(self.triples).expand(len(self))
+        return Graph(self.triples, check_weights(weights, f"{weighter} gives", "a triple's weight"))
 
     def to(self, device: torch.device) -> Graph:
-        """Move the graph to a device."""
-        return Graph(self.triples.to(device), None if self.weights is None else self.weights.to(device), self.share)
+        """Move a graph without weights to a device."""
+        return Graph(self.triples.to(device))
+
+    def reverse(self) -> Graph:
+        """Return the graph of the reverse triples, without weights: what were tails are heads."""
+        h, r, t = self.triples.unbind(dim=-1)
+        base = int(self.triples.max()) + 1
+        order = ((r * base + t) * base + h).argsort()
+        return Graph(self.triples[order].flip(1))
+
+    def counts(self, num_entities: int, num_relations: int) -> tuple[Tensor, Tensor]:
+        """Count how often each entity, as head or tail, and each relation occurs in the triples. Kept, like the blocks."""
+        if self._counts is None:
+            h, r, t = self.triples.unbind(dim=-1)
+            self._counts = torch.cat([h, t]).bincount(minlength=num_entities), r.bincount(minlength=num_relations)
+        return self._counts
 
     def __len__(self) -> int:
         """Return the number of triples."""
@@ -117,6 +155,7 @@ class Graph(Dataset["Graph"]):
         return Graph(
             triples,
             weights=None if self.weights is None else self.weights[positions],
+            negatives=None if self._negatives is None else self._negatives[positions],
             share=self.share * len(triples) / len(self),
         )
 
@@ -150,6 +189,24 @@ class Graph(Dataset["Graph"]):
         return self._queries[0]
 
     @property
+    def negatives(self) -> Negatives:
+        """The weights of the negatives, if they belong to the queries."""
+        if self._negatives is None:
+            raise ValueError("The queries of this graph have no negatives of their own.")
+        return self._negatives
+
+    @property
+    def positives(self) -> Tensor:
+        """The number of triples of each distinct query, shape: (q,)."""
+        return self._queries[2]
+
+    @cached_property
+    def query_weights(self) -> Tensor:
+        """The weight of each distinct query, as far as its triples are in this graph, shape: (q,)."""
+        shares = self.negatives.query_shares
+        return shares.new_zeros(len(self.pairs)).index_add_(0, self.query_index, shares)
+
+    @property
     def query_index(self) -> Tensor:
         """The position among the distinct queries of each triple's, shape: (n,)."""
         return self._queries[1]
@@ -157,7 +214,7 @@ class Graph(Dataset["Graph"]):
     @cached_property
     def rows(self) -> tuple[Tensor, Tensor]:
         """The triples as a sparse matrix of queries × tails in CSR form: row offsets, shape: (q + 1,), and columns."""
-        return functional.pad(self._queries[2].cumsum(dim=0), (1, 0)).int(), self.tails.int()
+        return functional.pad(self.positives.cumsum(dim=0), (1, 0)).int(), self.tails.int()
 
     @cached_property
     def columns(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -177,6 +234,55 @@ class Graph(Dataset["Graph"]):
                 warnings.simplefilter("ignore", category=UserWarning)
                 self._pattern = torch.sparse_csr_tensor(offsets, tails, values, size=(len(self.pairs), num_entities))
         return self._pattern
+
+
+def check_weights(weights: Tensor, giver: str, what: str) -> Tensor:
+    """Refuse weights that are none.
+
+    :param weights: the weights
+    :param giver: where they come from, and a verb
+    :param what: what they are
+    :return: the weights
+    :raises ValueError: if one of them is no finite number ≥ 0
+    """
+    if (weights.isfinite() & (weights >= 0)).all():
+        return weights
+    raise ValueError(
+        f"{giver} weights from {weights.min().item()} to {weights.max().item()}, but {what} is a finite number ≥ 0."
+    )
+
+
+class Sides(Dataset["Sides"]):
+    """The same triples once for each of their ends that is to be predicted, each with its own queries.
+
+    Indexing by positions or by a slice gives the triples at these positions of each side, in its own order. So all batches
+    of an epoch together have all triples of each side.
+    """
+
+    def __init__(self, sides: Mapping[Target, Graph], num_queries: float | None = None):
+        """Initialize the sides.
+
+        :param sides: the graph for each end, with the triples reversed for heads
+        :param num_queries: the number of queries of all sides, of a part of them in proportion
+        """
+        self.sides = sides
+        self.num_queries = sum(len(side.pairs) for side in sides.values()) if num_queries is None else num_queries
+
+    def counts(self, num_entities: int, num_relations: int) -> tuple[Tensor, Tensor]:
+        """Count how often each entity and each relation occurs in the triples of all sides."""
+        counts = [side.counts(num_entities, num_relations) for side in self.sides.values()]
+        return sum(entities for entities, _ in counts), sum(relations for _, relations in counts)  # type: ignore[return-value]
+
+    def __len__(self) -> int:
+        """Return the number of triples of each side."""
+        return len(next(iter(self.sides.values())))
+
+    def __getitem__(self, positions: Tensor | slice) -> Sides:
+        """Return the triples at the given positions of each side."""
+        if isinstance(positions, slice) and positions.indices(len(self)) == (0, len(self), 1):
+            return self
+        sides = {target: graph[positions] for target, graph in self.sides.items()}
+        return Sides(sides, self.num_queries * len(next(iter(sides.values()))) / len(self))
 
 
 class Batches(Sampler["Tensor | slice"]):

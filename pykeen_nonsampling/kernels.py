@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import cache
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
@@ -18,6 +18,10 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from .graph import Graph
+
+if TYPE_CHECKING:
+    # which itself needs Gram matrices
+    from .factorizations import Moments
 
 __all__ = [
     "block_size",
@@ -29,7 +33,7 @@ __all__ = [
 CACHED_ELEMENTS = 2**22
 
 #: The number of matrices, at most one row a triple each, that are alive at the same time while a block is processed
-MATRICES = 12
+MATRICES = 14
 
 
 class Kernel(Protocol):
@@ -144,9 +148,12 @@ class _SumOverTriples(torch.autograd.Function):
         size: int,
         kernel: Kernel,
         differentiate: bool,
+        negatives: _Negatives | None,
         heads: Tensor,
         relations: Tensor,
         tails: Tensor | None,
+        first: Tensor | None,
+        second: Tensor | None,
     ) -> Tensor:
         keys = heads if tails is None else tails
         blocks = graph.blocks(size)
@@ -155,6 +162,9 @@ class _SumOverTriples(torch.autograd.Function):
         num_rows = max(len(block.pairs) for block in blocks)
         head_rows = graph.workspace("heads", heads, num_rows)
         relation_rows = graph.workspace("relations", relations, num_rows)
+        negative_rows = [
+            graph.workspace(name, heads, num_rows) for name in ("gradient", "weighted") if negatives is not None
+        ]
         if differentiate:
             grad_heads, grad_relations = torch.zeros_like(heads), torch.zeros_like(relations)
             grad_keys = grad_heads if tails is None else torch.zeros_like(keys)
@@ -166,14 +176,23 @@ class _SumOverTriples(torch.autograd.Function):
             queries = factorization.queries(x, y)
             block_total, slopes = cost(kernel.products(queries, keys, block), block)
             total += block_total
+            if negatives is not None:
+                grad_negatives = negatives.add(queries, block.query_weights, *(rows[: len(h)] for rows in negative_rows))
             if not differentiate:
                 continue
             kernel.add_to_keys(grad_keys, queries, slopes, block)
-            grad_x, grad_y = factorization.queries_backward(x, y, kernel.to_queries(keys, slopes, block))
+            grad_queries = kernel.to_queries(keys, slopes, block)
+            if negatives is not None:
+                grad_queries += grad_negatives
+            grad_x, grad_y = factorization.queries_backward(x, y, grad_queries)
             grad_heads.index_add_(0, h, grad_x)
             grad_relations.index_add_(0, r, grad_y)
+        if negatives is not None:
+            total += negatives.total
         if differentiate:
-            ctx.gradients = grad_heads, grad_relations, None if tails is None else grad_keys
+            ctx.gradients = [grad_heads, grad_relations, None if tails is None else grad_keys, None, None]
+            if negatives is not None:
+                ctx.gradients[-2:] = negatives.grad_first, negatives.grad_second
         return total
 
     @staticmethod
@@ -185,7 +204,47 @@ class _SumOverTriples(torch.autograd.Function):
             for gradient in gradients:
                 if gradient is not None:
                     gradient.mul_(grad_outputs[0])
-        return (None, None, None, None, None, None, *gradients)
+        return (None, None, None, None, None, None, None, *gradients)
+
+
+class _Negatives:
+    r"""Sums $w_q (q^\top k - y)^2$ over queries and all candidates, of which only the moments are needed.
+
+    .. math::
+
+        \sum_q w_q \sum_k (q^\top k - y)^2
+        = \sum_q w_q \Big( q^\top \Big( \sum_k k k^\top \Big) q - 2 y q^\top \sum_k k + y^2 \sum_k 1 \Big)
+    """
+
+    def __init__(self, count: float, first: Tensor, second: Tensor, target: float):
+        self.count = count
+        self.first = first
+        self.second = second
+        self.target = target
+        self.total = first.new_zeros(())
+        self.grad_first = torch.zeros_like(first)
+        self.grad_second = torch.zeros_like(second)
+
+    def add(self, queries: Tensor, weights: Tensor, gradient: Tensor, weighted: Tensor) -> Tensor:
+        """Add the negatives of some queries, in O(q·k²), and return the gradient by them, shape: (q, k).
+
+        :param queries: shape: (q, k), the queries
+        :param weights: shape: (q,), their weights
+        :param gradient: shape: (q, k), memory for the gradient
+        :param weighted: shape: (q, k), memory for weighted queries
+        :return: the gradient
+        """
+        weights = weights.to(queries.dtype)
+        torch.mm(queries, self.second, out=gradient)
+        torch.mul(queries, weights[:, None], out=weighted)
+        self.grad_second.addmm_(queries.T, weighted)
+        if self.target:
+            first = weighted.sum(dim=0)
+            gradient.sub_(self.target * self.first)
+            self.grad_first.sub_(first, alpha=2 * self.target)
+            self.total += self.target**2 * self.count * weights.sum() - self.target * (first @ self.first)
+        self.total += torch.dot(weighted.view(-1), gradient.view(-1))
+        return gradient.mul_(2 * weights[:, None])
 
 
 def sum_over_triples(
@@ -195,6 +254,8 @@ def sum_over_triples(
     heads: Tensor,
     relations: Tensor,
     tails: Tensor,
+    candidates: Moments | None = None,
+    negative_target: float = 0.0,
     memory_budget: int | None = None,
     kernel: Kernel | None = None,
 ) -> Tensor:
@@ -206,6 +267,9 @@ def sum_over_triples(
     :param heads: shape: (num_entities, k), the head features
     :param relations: shape: (num_relations, …), the relation features
     :param tails: shape: (num_entities, k), the tail features
+    :param candidates: the moments of the tail features, if each query of the graph is to meet all of them: then
+        $\sum_q w_q \sum_t (q^\top k(t) - y)^2$ is added, in O(q·k²), with the queries' weights of the graph
+    :param negative_target: the target y of these scores
     :param memory_budget: the number of bytes for intermediate results
     :param kernel: the kernel. By default, the fastest that works.
     :return: the sum
@@ -213,8 +277,23 @@ def sum_over_triples(
     size = block_size(heads.shape[1], heads.element_size(), heads.device, memory_budget)
     kernel = kernel or kernel_for(heads.device, heads.dtype)
     differentiate = torch.is_grad_enabled() and any(x.requires_grad for x in (heads, relations, tails))
+    negatives, first, second = None, None, None
+    if candidates is not None:
+        first, second = candidates.first, candidates.second
+        negatives = _Negatives(candidates.count, first.detach(), second.detach(), negative_target)
     return _SumOverTriples.apply(
-        cost, factorization, graph, size, kernel, differentiate, heads, relations, None if tails is heads else tails
+        cost,
+        factorization,
+        graph,
+        size,
+        kernel,
+        differentiate,
+        negatives,
+        heads,
+        relations,
+        None if tails is heads else tails,
+        first,
+        second,
     )
 
 

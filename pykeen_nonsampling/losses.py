@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 import torch
 from docdata import parse_docdata
 from pykeen.losses import Loss, PointwiseLoss, Reduction, apply_label_smoothing, loss_resolver
 from torch import Tensor
 
-if TYPE_CHECKING:
-    # at run time this module stays a leaf above pykeen.losses, since it is loaded in the middle of PyKEEN's own imports
-    from .factorizations import ScoreMoments
-
 __all__ = [
     "NonSamplingLoss",
     "check_loss",
 ]
+
+
+#: The weight of a negative triple outside of this package's training loops: the best choice of [li2021]_ in most cases
+NEGATIVE_WEIGHT = 1.0e-3
+
+#: From given entities, relations and numbers of positives, shape: (q,) each, to the weights of queries, shape: (q,)
+QueryWeight = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+#: From numbers of triples to the weights of entities as candidates, shape: (num_entities,)
+CandidateWeight = Callable[[Tensor], Tensor]
 
 
 @parse_docdata
@@ -30,11 +37,13 @@ class NonSamplingLoss(PointwiseLoss):
         L = \sum_{(h,r,t) \in \mathcal{T}} c^+ (f(h,r,t) - 1)^2 + \sum_{(h,r,t) \notin \mathcal{T}} c^- f(h,r,t)^2
 
     It is quadratic in the scores of negative triples, so it needs only the scores of positive triples and three moments of
-    the scores over all triples, cf. :meth:`total`. It is an ordinary loss for PyKEEN's sLCWA and LCWA training
+    the scores over all triples, cf. :meth:`positive_cost`. It is an ordinary loss for PyKEEN's sLCWA and LCWA training
     loops, too: there, the sums run over the triples that the loop scores.
 
     .. [li2021] Li, Z., *et al.* (2021) `Efficient Non-Sampling Knowledge Graph Embedding
        <https://doi.org/10.1145/3442381.3449859>`_. WWW '21.
+    .. [lacroix2018] Lacroix, T., *et al.* (2018) `Canonical Tensor Decomposition for Knowledge Base Completion
+       <https://arxiv.org/abs/1806.07297>`_. ICML '18.
     ---
     name: Non-sampling
     citation:
@@ -44,17 +53,35 @@ class NonSamplingLoss(PointwiseLoss):
         arxiv: 2104.10796
     """
 
-    #: The default strategy for optimizing the loss's hyper-parameters: the range of $c^-$ that [li2021]_ explores
+    #: The default strategy for optimizing the loss's hyper-parameters
     hpo_default: ClassVar[Mapping[str, Any]] = {
-        "negative_weight": {"type": float, "low": 1.0e-6, "high": 1.0e-1, "log": True},
+        "negative_weight": {"type": float, "low": 1.0e-6, "high": 1.0e1, "log": True},
     }
 
-    def __init__(self, positive_weight: float = 1.0, negative_weight: float = 1.0e-3, reduction: Reduction = "sum"):
-        """Initialize the loss.
+    def __init__(
+        self,
+        positive_weight: float = 1.0,
+        negative_weight: float | None = None,
+        query_weight: float | QueryWeight | None = None,
+        candidate_weight: float | CandidateWeight = 0.0,
+        regularization_weight: float = 0.0,
+        regularization_power: float = 3.0,
+        reduction: Reduction = "sum",
+    ):
+        r"""Initialize the loss.
 
         :param positive_weight: >0, the weight c⁺ of an observed triple
-        :param negative_weight: >0, the weight c⁻ of any other triple. There are many more of them, so it is small: 1e-3 is
-            the best choice of [li2021]_ in most cases.
+        :param negative_weight: >0, the weight c⁻ of any other triple. There are many more of them, so it is small. By
+            default, the training loop chooses it by the graph, and tells; outside of this package's training loops, it is
+            :data:`NEGATIVE_WEIGHT`.
+        :param query_weight: the weight of a query's negatives under the local closed world assumption, beside c⁻: the
+            exponent a of $n_q^a$, with $n_q$ the number of its positives, or a function of the given entities, the relations
+            and $n_q$. By default, the training loop chooses.
+        :param candidate_weight: the weight of a candidate as a negative under the local closed world assumption, beside c⁻:
+            the exponent b of $(1 + n_e)^b$, with $n_e$ the number of triples that it is the answer of, or a function of the
+            $n_e$ of all entities. The weights are scaled such that their mean is 1.
+        :param regularization_weight: ≥0, the weight λ of the vectors of each observed triple, cf. :meth:`regularization`
+        :param regularization_power: ≥1, the power p of their norm: 3 as in [lacroix2018]_, or 2
         :param reduction: ``"sum"`` as in [li2021]_, or ``"mean"``, which divides by the number of triples scored. Over all
             triples of a graph this is a very large number: optimizers whose step depends on the gradient's scale, and
             regularizers beside the loss, are easier to tune with the sum.
@@ -62,17 +89,37 @@ class NonSamplingLoss(PointwiseLoss):
         """
         super().__init__(reduction=reduction)
         for name, value in (("positive_weight", positive_weight), ("negative_weight", negative_weight)):
-            if not (math.isfinite(value) and value > 0):
+            if value is not None and not (math.isfinite(value) and value > 0):
                 raise ValueError(
                     f"{name}={value} is no weight that a triple can have: choose a finite number > 0, "
                     f"e.g. loss_kwargs=dict(positive_weight=1.0, negative_weight=1e-3)."
                 )
+        for name, exponent in (("query_weight", query_weight), ("candidate_weight", candidate_weight)):
+            if exponent is not None and not callable(exponent) and not math.isfinite(exponent):
+                raise ValueError(
+                    f"{name}={exponent} is no exponent of a number of positives: choose a finite number, e.g. 0.5, or 0 for "
+                    f"equal weights."
+                )
+        if not (math.isfinite(regularization_weight) and regularization_weight >= 0):
+            raise ValueError(f"{regularization_weight=} is no weight: choose a finite number ≥ 0, e.g. 0.03.")
+        if not (math.isfinite(regularization_power) and regularization_power >= 1):
+            raise ValueError(f"{regularization_power=} makes no norm: choose a number ≥ 1, e.g. 3.")
         self.positive_weight = positive_weight
         self.negative_weight = negative_weight
+        self.query_weight = query_weight
+        self.candidate_weight = candidate_weight
+        self.regularization_weight = regularization_weight
+        self.regularization_power = regularization_power
 
     def extra_repr(self) -> str:
         """Show the parameters. PyKEEN's checkpoints compare this text, so a changed weight is noticed."""
-        return f"{self.positive_weight=}, {self.negative_weight=}, {self.reduction=}".replace("self.", "")
+        names = inspect.signature(type(self)).parameters
+        values = {name: getattr(self, name) for name in names}
+        # a function's address would be another one in another process
+        return ", ".join(
+            f"{name}={getattr(x, '__qualname__', type(x).__name__) if callable(x) else repr(x)}"
+            for name, x in values.items()
+        )
 
     # docstr-coverage: inherited
     def forward(self, x: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:  # noqa: D102
@@ -87,8 +134,14 @@ class NonSamplingLoss(PointwiseLoss):
         num_entities: int | None = None,
         weights: Tensor | None = None,
     ) -> Tensor:
+        if self.query_weight is not None or self.candidate_weight or self.regularization_weight:
+            raise ValueError(
+                f"{self} has weights that depend on the graph, which only this package's training loops look at. Use "
+                f"training_loop='nonsamplinglcwa', or leave out query_weight, candidate_weight and regularization_weight."
+            )
+        negative_weight = NEGATIVE_WEIGHT if self.negative_weight is None else self.negative_weight
         cost = torch.lerp(
-            torch.full_like(predictions, self.negative_weight),
+            torch.full_like(predictions, negative_weight),
             torch.full_like(predictions, self.positive_weight),
             labels.to(predictions.dtype),
         )
@@ -109,7 +162,11 @@ class NonSamplingLoss(PointwiseLoss):
         return positive, negative
 
     def positive_cost(
-        self, scores: Tensor, weights: Tensor | None = None, targets: tuple[float, float] = (1.0, 0.0)
+        self,
+        scores: Tensor,
+        weights: Tensor | None = None,
+        negative_weights: Tensor | float = NEGATIVE_WEIGHT,
+        targets: tuple[float, float] = (1.0, 0.0),
     ) -> tuple[Tensor, Tensor]:
         r"""Compute what positive triples cost more than if they were negative, and its derivative by the scores.
 
@@ -119,39 +176,46 @@ class NonSamplingLoss(PointwiseLoss):
 
         :param scores: shape: (n,), the scores of the positive triples
         :param weights: shape: (n,), additional weights of the positive triples
+        :param negative_weights: what the triples would weigh, c⁻, if they were negative; one number, or shape: (n,)
         :param targets: the targets of positive and negative triples
         :return: the sum, and the derivatives, shape: (n,)
         """
         positive_target, negative_target = targets
-        w: Tensor | float = self.positive_weight if weights is None else self.positive_weight * weights.to(scores.dtype)
-        a = w - self.negative_weight
-        b = w * positive_target - self.negative_weight * negative_target
-        c = w * positive_target**2 - self.negative_weight * negative_target**2
+        positives, negatives = (
+            x.to(scores.dtype) if isinstance(x, Tensor) else x
+            for x in (self.positive_weight if weights is None else self.positive_weight * weights, negative_weights)
+        )
+        a = positives - negatives
+        b = positives * positive_target - negatives * negative_target
+        c = positives * positive_target**2 - negatives * negative_target**2
         half_slope = a * scores - b
         constant = c.sum() if isinstance(c, Tensor) else c * scores.numel()
         total = torch.dot(scores, half_slope - b) + constant
         return total, half_slope.mul_(2)
 
-    def total(
-        self, positive_cost: Tensor, moments: ScoreMoments, share: float = 1.0, targets: tuple[float, float] = (1.0, 0.0)
-    ) -> Tensor:
-        r"""Compute the loss over all triples from what positives cost more and the moments of the scores over all triples.
+    def regularization(self, *vectors: tuple[Tensor, Tensor]) -> Tensor | float:
+        r"""Compute the norms of the vectors of all observed triples, in closed form.
+
+        What [lacroix2018]_ sums a triple at a time is a sum over entities and relations, with $n_x$ the number of places in
+        the triples where x occurs:
 
         .. math::
 
-            L = \sum_{\mathcal{T}} \left( c^+ w (f - y^+)^2 - c^- (f - y^-)^2 \right)
-              + c^- \sum_{\mathcal{E} \times \mathcal{R} \times \mathcal{E}} (f - y^-)^2
+            \lambda \sum_{(h,r,t) \in \mathcal{T}} \left( \|h\|_p^p + \|r\|_p^p + \|t\|_p^p \right)
+            = \lambda \Big( \sum_e n_e \|e\|_p^p + \sum_r n_r \|r\|_p^p \Big)
 
-        :param positive_cost: the first sum, cf. :meth:`positive_cost`
-        :param moments: the moments of the scores over *all* triples
-        :param share: the share of the second sum to add: the positives given as a share of all positives
-        :param targets: the targets of positive and negative triples
-        :return: the scalar loss
+        Of complex vectors, the norm is that of the absolute values. PyKEEN's own regularizers are another thing: they see
+        each vector once, however many triples it occurs in.
+
+        :param vectors: the vectors, shape: (n, …), and how often each occurs, shape: (n,)
+        :return: the sum
         """
-        loss = positive_cost + (share * self.negative_weight) * moments.squared_distance(targets[1])
-        if self.reduction == "mean":
-            return loss / (share * moments.count)
-        return loss
+        if not self.regularization_weight:
+            return 0.0
+        return self.regularization_weight * sum(
+            counts.to(x.real.dtype) @ x.abs().pow(self.regularization_power).flatten(start_dim=1).sum(dim=1)
+            for x, counts in vectors
+        )
 
 
 def check_loss(loss: type[Loss]) -> None:

@@ -31,7 +31,7 @@ from torch import Tensor
 from .datasets import SyntheticGraph
 from .evaluation import FactorizedRankBasedEvaluator
 from .factorizations import Factorization, Moments
-from .losses import NonSamplingLoss
+from .losses import NEGATIVE_WEIGHT, NonSamplingLoss
 from .models import factorize_model, features
 from .training import NonSamplingTrainingLoop
 
@@ -167,14 +167,13 @@ def autograd_loss(model: ERModel, factorization: Factorization, loss: NonSamplin
     keys = Moments(count=len(tails), first=tails.sum(dim=0), second=tails.T @ tails)
     head_moments = keys if tails is heads else Moments(len(heads), heads.sum(dim=0), heads.T @ heads)
     moments = factorization.query_moments(head_moments, relations).of_scores(keys)
-    positive_weight, negative_weight = loss.positive_weight, loss.negative_weight
-    positives = positive_weight * (1 - scores).square().sum() - negative_weight * scores.square().sum()
-    return positives + negative_weight * moments.second + model.collect_regularization_term()
+    positives = loss.positive_weight * (1 - scores).square().sum() - NEGATIVE_WEIGHT * scores.square().sum()
+    return positives + NEGATIVE_WEIGHT * moments.second + model.collect_regularization_term()
 
 
 def make_loop(name: str, triples_factory: CoreTriplesFactory, dim: int) -> NonSamplingTrainingLoop:
     """Create a model and this package's training loop for it."""
-    model = make_model(name, triples_factory, dim, loss=NonSamplingLoss())
+    model = make_model(name, triples_factory, dim, loss=NonSamplingLoss(negative_weight=NEGATIVE_WEIGHT))
     return NonSamplingTrainingLoop(model=model, triples_factory=triples_factory, **OPTIMIZER)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from class_resolver import HintOrType, OptionalKwargs
@@ -13,8 +15,10 @@ from torch import Tensor
 from .factorizations import Factorization, NotDecomposableError, factorize
 
 __all__ = [
+    "Vectors",
     "factorize_model",
     "features",
+    "represent",
 ]
 
 
@@ -37,32 +41,52 @@ def factorize_model(
     return factorize(model.interaction, factorization, factorization_kwargs)
 
 
-def features(model: Any, factorization: Factorization, mode: InductiveMode | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """Compute the features of all heads, relations and tails of a model.
+@dataclass(frozen=True)
+class Vectors:
+    """What the representations of a model give, each called as a whole."""
 
-    Each representation is called once, and as a whole: that way its normalizer, dropout and regularizer take part.
+    #: for each representation of entities, shape: (num_entities, …)
+    entities: Sequence[Tensor]
+    #: for each representation of relations, shape: (num_relations, …)
+    relations: Sequence[Tensor]
+
+
+def represent(model: Any, mode: InductiveMode | None = None) -> Vectors:
+    """Call each representation of a model once, and as a whole: that way its normalizer, dropout and regularizer take part.
+
+    :param model: the model
+    :param mode: the inductive mode
+    :return: the vectors of all entities and relations
+    """
+    num_entities = model._get_entity_len(mode=mode)
+    entities = model._get_entity_representations_from_inductive_mode(mode=mode)
+    return Vectors(
+        entities=[_rows(representation, num_entities) for representation in entities],
+        relations=[_rows(representation, model.num_relations) for representation in model.relation_representations],
+    )
+
+
+def features(
+    model: Any, factorization: Factorization, mode: InductiveMode | None = None, vectors: Vectors | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Compute the features of all heads, relations and tails of a model.
 
     :param model: the model
     :param factorization: the factorization of its score
     :param mode: the inductive mode
+    :param vectors: the vectors, if they are there already
     :return: the features of heads, relations and tails
     :raises ValueError: if their dtypes differ
     """
-    num_entities = model._get_entity_len(mode=mode)
-    entities = [
-        _rows(representation, num_entities)
-        for representation in model._get_entity_representations_from_inductive_mode(mode=mode)
-    ]
-    heads = factorization.heads(*(entities[i] for i in model.interaction.head_indices))
-    if type(factorization).tails is Factorization.tails and list(model.interaction.head_indices) == list(
-        model.interaction.tail_indices
-    ):
+    if vectors is None:
+        vectors = represent(model, mode=mode)
+    interaction = model.interaction
+    heads = factorization.heads(*(vectors.entities[i] for i in interaction.head_indices))
+    if type(factorization).tails is Factorization.tails and list(interaction.head_indices) == list(interaction.tail_indices):
         tails = heads
     else:
-        tails = factorization.tails(*(entities[i] for i in model.interaction.tail_indices))
-    relations = factorization.relations(
-        *(_rows(representation, model.num_relations) for representation in model.relation_representations)
-    )
+        tails = factorization.tails(*(vectors.entities[i] for i in interaction.tail_indices))
+    relations = factorization.relations(*vectors.relations)
     if not heads.dtype == relations.dtype == tails.dtype:
         raise ValueError(
             f"Heads have dtype {heads.dtype}, relations {relations.dtype} and tails {tails.dtype}, but a score needs one "

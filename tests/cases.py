@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import pytest
@@ -15,9 +15,17 @@ from pykeen.triples import CoreTriplesFactory
 from pykeen.triples.weights import LossWeighter
 from torch import Tensor
 
-from pykeen_nonsampling import Factorization, Moments, NonSamplingLoss, NonSamplingTrainingLoop, kernels
+from pykeen_nonsampling import (
+    Factorization,
+    Moments,
+    NonSamplingLCWATrainingLoop,
+    NonSamplingLoss,
+    NonSamplingTrainingLoop,
+    kernels,
+)
 from pykeen_nonsampling.factorizations import factorize
 from pykeen_nonsampling.models import features
+from pykeen_nonsampling.training import FactorizedTrainingLoop
 
 TOLERANCE = dict(rtol=1e-9, atol=1e-9)
 
@@ -109,7 +117,7 @@ def enumerated_loss(
     """Compute the loss by its definition, over all triples, one by one."""
     scores = enumerated_scores(model, factorization)
     observed = factory._add_inverse_triples_if_necessary(factory.mapped_triples).unique(dim=0)
-    labels, weights = torch.zeros_like(scores), torch.full_like(scores, loss.negative_weight)
+    labels, weights = torch.zeros_like(scores), torch.full_like(scores, require(loss.negative_weight))
     h, r, t = observed.unbind(dim=-1)
     labels[h, r, t] = 1.0
     weights[h, r, t] = loss.positive_weight
@@ -118,8 +126,89 @@ def enumerated_loss(
     if label_smoothing:
         labels = labels * (1 - label_smoothing) + (1 - labels) * label_smoothing / (model.num_entities - 1)
     costs = weights * (scores - labels).square()
-    total = costs.mean() if loss.reduction == "mean" else costs.sum()
+    total = costs.sum() + enumerated_regularization(model, observed, loss)
+    if loss.reduction == "mean":
+        total = total / costs.numel()
     return total + model.collect_regularization_term()
+
+
+def enumerated_regularization(model: ERModel, observed: Tensor, loss: NonSamplingLoss) -> Tensor | float:
+    """Compute the norms of the vectors of observed triples, one by one."""
+    if not loss.regularization_weight:
+        # a representation's own regularizer would count each call
+        return 0.0
+    entities, relations = (
+        [representation(indices=None) for representation in representations]
+        for representations in (model.entity_representations, model.relation_representations)
+    )
+    vectors = [x[i] for h, r, t in observed.tolist() for xs, i in ((entities, h), (relations, r), (entities, t)) for x in xs]
+    return loss.regularization_weight * torch.stack([x.abs().pow(loss.regularization_power).sum() for x in vectors]).sum()
+
+
+def require(x: float | None) -> float:
+    assert x is not None
+    return x
+
+
+def enumerated_local_loss(
+    model: ERModel,
+    factory: CoreTriplesFactory,
+    factorization: Factorization,
+    loss: NonSamplingLoss,
+    targets: Sequence[str] = ("tail", "head"),
+    label_smoothing: float = 0.0,
+    weighter: LossWeighter | None = None,
+) -> Tensor:
+    """Compute the local closed-world loss by its definition: a query at a time, its candidates one by one."""
+    scores = enumerated_scores(model, factorization)
+    observed = factory._add_inverse_triples_if_necessary(factory.mapped_triples).unique(dim=0)
+    labels = torch.zeros_like(scores)
+    labels[observed.unbind(dim=-1)] = 1.0
+    smooth = labels
+    if label_smoothing:
+        smooth = labels * (1 - label_smoothing) + (1 - labels) * label_smoothing / (model.num_entities - 1)
+    costs = []
+    for target in targets:
+        given, column = (2, 0) if target == "head" else (0, 2)
+        answers = observed[:, column].bincount(minlength=model.num_entities).double()
+        if callable(loss.candidate_weight):
+            candidates = loss.candidate_weight(answers)
+        else:
+            candidates = (1 + answers) ** loss.candidate_weight
+        candidates = candidates / candidates.mean()
+        for entity, relation in observed[:, [given, 1]].unique(dim=0).tolist():
+            where = (slice(None), relation, entity) if target == "head" else (entity, relation)
+            n = labels[where].sum()
+            if callable(loss.query_weight):
+                weight = loss.query_weight(torch.tensor([entity]), torch.tensor([relation]), n[None])[0]
+            else:
+                weight = n ** (0.5 if loss.query_weight is None else loss.query_weight)
+            negatives = require(loss.negative_weight) * weight * candidates
+            weights = torch.where(labels[where] == 1, loss.positive_weight, negatives)
+            if weighter is not None:
+                e, r = torch.tensor(entity), torch.tensor(relation)
+                weights = weights * (weighter(h=None, r=r, t=e) if target == "head" else weighter(h=e, r=r, t=None))
+            costs.append(weights * (scores[where] - smooth[where]).square())
+    total = torch.cat(costs).sum()
+    total = total + len(targets) * enumerated_regularization(model, observed, loss)
+    if loss.reduction == "mean":
+        total = total / torch.cat(costs).numel()
+    return total + model.collect_regularization_term()
+
+
+class QueryWeighter(LossWeighter):
+    """Gives every query a weight of its own."""
+
+    def __call__(self, h: Tensor | None, r: Tensor | None, t: Tensor | None) -> Tensor:
+        given = t if h is None else h
+        assert r is not None
+        assert given is not None
+        return 0.5 + (given + 2 * r) % 3
+
+
+def weigh_by_everything(entities: Tensor, relations: Tensor, positives: Tensor) -> Tensor:
+    """Weigh queries."""
+    return 1 + entities + 0.5 * relations + 0.1 * positives
 
 
 def make_model(factory: CoreTriplesFactory, case: type[FactorizationTestCase], **kwargs: Any) -> ERModel:
@@ -135,6 +224,22 @@ def make_model(factory: CoreTriplesFactory, case: type[FactorizationTestCase], *
         random_seed=0,
     )
     return model.double()
+
+
+def assert_first_step_equals(
+    loop: FactorizedTrainingLoop[Any], factory: CoreTriplesFactory, enumerate_loss: Callable[[], Tensor], **kwargs: Any
+) -> None:
+    """Check the loss and the gradients of the first step of a training loop."""
+    recorder = Recorder()
+    losses = loop.train(factory, num_epochs=1, callbacks=recorder, use_tqdm=False, **kwargs)
+    assert losses is not None
+    loop.model.load_state_dict(recorder.states[0])
+    loop.model.zero_grad()
+    expected = enumerate_loss()
+    expected.backward()
+    torch.testing.assert_close(torch.tensor(losses[0], dtype=torch.double), expected.detach(), **TOLERANCE)
+    for name, parameter in loop.model.named_parameters():
+        torch.testing.assert_close(recorder.gradients[0][name], parameter.grad, **TOLERANCE)
 
 
 class FactorizationTestCase:
@@ -181,6 +286,18 @@ class FactorizationTestCase:
         # by its arguments, which it may overwrite
         expected = Factorization.queries_backward(factorization, x.clone(), y.clone(), grad.clone())
         actual = factorization.queries_backward(x, y, grad)
+        for one, other in zip(actual, expected, strict=True):
+            torch.testing.assert_close(one, other, **TOLERANCE)
+
+    def test_gradient_of_head_queries_equals_automatic_differentiation(
+        self, model: ERModel, factorization: Factorization
+    ) -> None:
+        _, relations, tails = features(model, factorization)
+        t, r, _ = all_triples(model.num_entities, model.num_relations).unbind(dim=-1)
+        x, y = tails[t].detach(), relations[r].detach()
+        grad = torch.randn(len(t), tails.shape[1], dtype=torch.double)
+        expected = Factorization.head_queries_backward(factorization, x.clone(), y.clone(), grad.clone())
+        actual = factorization.head_queries_backward(x, y, grad)
         for one, other in zip(actual, expected, strict=True):
             torch.testing.assert_close(one, other, **TOLERANCE)
 
@@ -239,14 +356,55 @@ class FactorizationTestCase:
             loss_weighter=weighter,
             memory_budget=memory_budget,
         )
-        recorder = Recorder()
-        losses = loop.train(factory, num_epochs=1, label_smoothing=label_smoothing, callbacks=recorder, use_tqdm=False)
-        assert losses is not None
+        assert_first_step_equals(
+            loop,
+            factory,
+            lambda: enumerated_loss(model, factory, factorization, model.loss, label_smoothing, weighter),
+            label_smoothing=label_smoothing,
+        )
 
-        model.load_state_dict(recorder.states[0])
-        model.zero_grad()
-        expected = enumerated_loss(model, factory, factorization, model.loss, label_smoothing, weighter)
-        expected.backward()
-        torch.testing.assert_close(torch.tensor(losses[0], dtype=torch.double), expected.detach(), **TOLERANCE)
-        for name, parameter in model.named_parameters():
-            torch.testing.assert_close(recorder.gradients[0][name], parameter.grad, **TOLERANCE)
+    @pytest.mark.parametrize("kernel", [kernels.SparseKernel(), kernels.GatherKernel()], ids=["sparse", "gather"])
+    @pytest.mark.parametrize("memory_budget", [None, 1])
+    @pytest.mark.parametrize(
+        ("target", "label_smoothing", "weighter", "loss_kwargs"),
+        [
+            ("both", 0.0, None, {}),
+            ("tail", 0.1, None, dict(candidate_weight=0.7, regularization_weight=0.3)),
+            ("head", 0.1, QueryWeighter(), dict(reduction="mean", query_weight=0.0, candidate_weight=lambda n: 1 + n**2)),
+            ("both", 0.0, QueryWeighter(), dict(query_weight=weigh_by_everything, candidate_weight=-0.5)),
+            ("both", 0.2, None, dict(reduction="mean", regularization_weight=0.2, regularization_power=2.5)),
+        ],
+        ids=["plain", "tail", "head", "weights", "mean"],
+    )
+    def test_local_loss_and_gradients_equal_enumeration(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        kernel: kernels.Kernel,
+        memory_budget: int | None,
+        factory: CoreTriplesFactory,
+        model: ERModel,
+        factorization: Factorization,
+        target: str,
+        label_smoothing: float,
+        weighter: LossWeighter | None,
+        loss_kwargs: Mapping[str, Any],
+    ) -> None:
+        if label_smoothing and model.num_entities == 1:
+            label_smoothing = 0.0  # refused, cf. test_errors
+        model.loss = NonSamplingLoss(positive_weight=1.5, negative_weight=0.2, **loss_kwargs)
+        monkeypatch.setattr(kernels, "kernel_for", lambda device, dtype: kernel)
+        loop = NonSamplingLCWATrainingLoop(
+            model=model,
+            triples_factory=factory,
+            target=target,
+            factorization_kwargs=self.factorization_kwargs,
+            loss_weighter=weighter,
+            memory_budget=memory_budget,
+        )
+        targets = ("tail", "head") if target == "both" else (target,)
+        assert_first_step_equals(
+            loop,
+            factory,
+            lambda: enumerated_local_loss(model, factory, factorization, model.loss, targets, label_smoothing, weighter),
+            label_smoothing=label_smoothing,
+        )

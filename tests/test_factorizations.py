@@ -3,6 +3,7 @@
 import pytest
 import torch
 from cases import FactorizationTestCase, make_factory
+from pykeen.evaluation import RankBasedEvaluator
 from pykeen.models import ERModel
 from pykeen.nn.modules import (
     ClampedInteraction,
@@ -11,10 +12,14 @@ from pykeen.nn.modules import (
     SimplEInteraction,
     TransEInteraction,
 )
+from pykeen.triples import CoreTriplesFactory
 
+from pykeen_nonsampling import FactorizedRankBasedEvaluator
 from pykeen_nonsampling.factorizations import (
     ComplExFactorization,
     DistMultFactorization,
+    Factorization,
+    Moments,
     NotDecomposableError,
     SimplEFactorization,
     TransEFactorization,
@@ -71,8 +76,65 @@ class TestOneDimension(FactorizationTestCase):
     dimension = 1
 
 
+class TwistInteraction(DistMultInteraction):
+    """Scores that change when head and tail change places."""
+
+    def forward(self, h, r, t):  # type: ignore[no-untyped-def]
+        return (h.roll(1, dims=-1) * r * t).sum(dim=-1)
+
+
+class TwistFactorization(Factorization):
+    """Says what queries are, and leaves all else to the base class."""
+
+    interaction_cls = TwistInteraction
+
+    def heads(self, *representations: torch.Tensor) -> torch.Tensor:
+        return representations[0]
+
+    def relations(self, *representations: torch.Tensor) -> torch.Tensor:
+        return representations[0]
+
+    def queries(self, heads: torch.Tensor, relations: torch.Tensor) -> torch.Tensor:
+        return heads.roll(1, dims=-1) * relations
+
+    def query_moments(self, heads: Moments, relations: torch.Tensor) -> Moments:
+        r = Moments.of(relations)
+        second = heads.second.roll((1, 1), dims=(0, 1))
+        return Moments(heads.count * r.count, heads.first.roll(1) * r.first, second * r.second)
+
+
+class TestDefaultsOfTheBaseClass(FactorizationTestCase):
+    cls = TwistFactorization
+    interaction_cls = TwistInteraction
+
+    @pytest.fixture(autouse=True)
+    def _register(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(factorization_resolver, "lookup_dict", {**factorization_resolver.lookup_dict})
+        factorization_resolver.register(TwistFactorization)
+
+    def test_ranks_equal_the_models(self, factory: CoreTriplesFactory, model: ERModel) -> None:
+        triples = factory.mapped_triples
+        ours, theirs = (
+            evaluator.evaluate(model, triples, use_tqdm=False, batch_size=4).to_flat_dict()
+            for evaluator in (FactorizedRankBasedEvaluator(), RankBasedEvaluator())
+        )
+        assert ours == pytest.approx(theirs, nan_ok=True)
+
+
 def test_every_registered_factorization_has_a_case() -> None:
-    assert {cls.cls for cls in FactorizationTestCase.__subclasses__()} == set(factorization_resolver)
+    cases = {cls.cls for cls in FactorizationTestCase.__subclasses__()}
+    assert cases - {TwistFactorization} == set(factorization_resolver)
+
+
+def test_head_queries_that_give_other_scores_are_refused() -> None:
+    class Untwisted(TwistFactorization):
+        def head_queries(self, tails: torch.Tensor, relations: torch.Tensor) -> torch.Tensor:
+            return tails * relations
+
+    e, r = torch.randn(5, 3), torch.randn(2, 3)
+    TwistFactorization(TwistInteraction()).check_head_queries(e, r, e)
+    with pytest.raises(NotDecomposableError, match="has to define head_queries"):
+        Untwisted(TwistInteraction()).check_head_queries(e, r, e)
 
 
 def test_subclass_that_inherits_the_score_is_decomposed() -> None:

@@ -50,12 +50,28 @@ def test_moments_and_scores_give_the_same(
     moments = ScoreMoments(count=scores.numel(), first=scores.sum(), second=scores.square().sum())
     positive = labels.bool()
     targets = loss.targets(label_smoothing, num_entities=7)
-    cost, _ = loss.positive_cost(scores[positive], weights[positive], targets)
-    actual = loss.total(cost, moments, targets=targets)
+    cost, _ = loss.positive_cost(scores[positive], weights[positive], 0.1, targets)
+    actual = cost + 0.1 * moments.squared_distance(targets[1])
+    if reduction == "mean":
+        actual /= moments.count
     expected = loss.process_lcwa_scores(
         scores, labels, label_smoothing, num_entities=7, weights=torch.where(positive, weights, 1.0)
     )
     torch.testing.assert_close(actual, expected)
+
+
+@pytest.mark.parametrize("reduction", ["sum", "mean"])
+def test_weight_outside_of_this_packages_loops(scores: torch.Tensor, labels: torch.Tensor, reduction: Any) -> None:
+    default, explicit = (NonSamplingLoss(negative_weight=weight, reduction=reduction) for weight in (None, 1e-3))
+    torch.testing.assert_close(default(scores, labels), explicit(scores, labels))
+
+
+@pytest.mark.parametrize(
+    "kwargs", [dict(query_weight=0.5), dict(candidate_weight=0.5), dict(regularization_weight=0.1)], ids=str
+)
+def test_what_other_loops_cannot_use_is_refused(scores: torch.Tensor, labels: torch.Tensor, kwargs: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"{next(iter(kwargs))}=0.*training_loop='nonsamplinglcwa'"):
+        NonSamplingLoss(**kwargs)(scores, labels)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -63,7 +79,7 @@ def test_derivative_of_the_cost_of_positives(weighted: bool) -> None:
     loss = NonSamplingLoss(positive_weight=2.0, negative_weight=0.1)
     scores = torch.randn(9, dtype=torch.double, requires_grad=True)
     weights = torch.rand(9, dtype=torch.double) if weighted else None
-    _, slopes = loss.positive_cost(scores.detach(), weights, (0.9, 0.2))
+    _, slopes = loss.positive_cost(scores.detach(), weights, 0.1, (0.9, 0.2))
     w = 2.0 if weights is None else 2.0 * weights
     expected = (w * (scores - 0.9).square() - 0.1 * (scores - 0.2).square()).sum()
     torch.testing.assert_close(slopes, torch.autograd.grad(expected, scores)[0])
@@ -105,7 +121,7 @@ def test_registered_under_its_name() -> None:
 def test_search_space_is_made_of_parameters() -> None:
     assert set(NonSamplingLoss.hpo_default) == {"negative_weight"}
     space = NonSamplingLoss.hpo_default["negative_weight"]
-    assert (space["low"], space["high"], space["log"]) == (1e-6, 1e-1, True)
+    assert (space["low"], space["high"], space["log"]) == (1e-6, 1e1, True)
 
 
 def test_losses_that_need_scores_are_refused() -> None:

@@ -1,14 +1,24 @@
-"""The training loop does what PyKEEN's training loops do, on every negative."""
+"""The training loops do what PyKEEN's training loops do, on every negative."""
 
 from __future__ import annotations
 
 import logging
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from cases import GRAPHS, FactorizationTestCase, Recorder, TripleWeighter, enumerated_loss, make_model
+from cases import (
+    GRAPHS,
+    FactorizationTestCase,
+    QueryWeighter,
+    Recorder,
+    TripleWeighter,
+    enumerated_local_loss,
+    enumerated_loss,
+    make_model,
+)
 from pykeen.datasets import Nations
 from pykeen.evaluation import RankBasedEvaluator
 from pykeen.models import ComplEx, DistMult, ERModel, Model, SimplE, TransE
@@ -22,7 +32,7 @@ from pykeen.training.training_loop import CheckpointMismatchError, NoTrainingBat
 from pykeen.triples import CoreTriplesFactory
 from torch import Tensor
 
-from pykeen_nonsampling import NonSamplingLoss, NonSamplingTrainingLoop
+from pykeen_nonsampling import NonSamplingLCWATrainingLoop, NonSamplingLoss, NonSamplingTrainingLoop
 from pykeen_nonsampling.factorizations import DistMultFactorization, factorize
 
 
@@ -40,6 +50,28 @@ Case.__test__ = False  # type: ignore[attr-defined]
 FACTORY = GRAPHS["ordinary"]
 
 
+#: The training loop under test
+LOOP: Any = NonSamplingTrainingLoop
+
+
+@pytest.fixture(params=[NonSamplingTrainingLoop, NonSamplingLCWATrainingLoop], ids=["closed", "local"], autouse=True)
+def _each_loop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "LOOP", request.param)
+
+
+def enumerated(model: ERModel, factory: CoreTriplesFactory, weighted: bool = False) -> Tensor:
+    """Compute the loss of the training loop under test by its definition."""
+    arguments: Any = model, factory, factorize(model.interaction), model.loss
+    if LOOP is NonSamplingTrainingLoop:
+        return enumerated_loss(*arguments, weighter=TripleWeighter() if weighted else None)
+    return enumerated_local_loss(*arguments, weighter=QueryWeighter() if weighted else None)
+
+
+def weighter() -> Any:
+    """Make a loss weighter of the kind that the training loop under test can use."""
+    return TripleWeighter() if LOOP is NonSamplingTrainingLoop else QueryWeighter()
+
+
 @pytest.fixture(scope="module")
 def nations() -> Nations:
     return Nations()
@@ -47,7 +79,7 @@ def nations() -> Nations:
 
 def train(model: Model, factory: CoreTriplesFactory, loop_kwargs: Any = None, **kwargs: Any) -> tuple[Recorder, list[float]]:
     recorder = Recorder()
-    loop = NonSamplingTrainingLoop(model=model, triples_factory=factory, **(loop_kwargs or {}))
+    loop = LOOP(model=model, triples_factory=factory, **(loop_kwargs or {}))
     losses = loop.train(factory, callbacks=recorder, use_tqdm=False, **kwargs)
     assert losses is not None
     return recorder, losses
@@ -62,7 +94,9 @@ def assert_same_gradients(x: Recorder, y: Recorder, **tolerance: float) -> None:
 
 
 def make_distmult(factory: CoreTriplesFactory, **kwargs: Any) -> Model:
-    return DistMult(triples_factory=factory, embedding_dim=4, random_seed=0, loss=NonSamplingLoss(), **kwargs).double()
+    return DistMult(
+        triples_factory=factory, embedding_dim=4, random_seed=0, loss=NonSamplingLoss(negative_weight=1e-3), **kwargs
+    ).double()
 
 
 class TestBatches:
@@ -81,7 +115,7 @@ class TestBatches:
         recorders = []
         for sub_batch_size in (None, 1, 2, 5, 6, 100):
             model = make_model(FACTORY, Case, regularizer="lp", regularizer_kwargs=dict(weight=0.7), dropout=0.5)
-            model.loss = NonSamplingLoss(negative_weight=0.2, reduction=reduction)
+            model.loss = NonSamplingLoss(negative_weight=0.2, reduction=reduction, regularization_weight=0.1)
             recorder, _ = train(
                 model,
                 FACTORY,
@@ -96,7 +130,7 @@ class TestBatches:
     def test_sub_batch_size_is_what_was_asked_for(self) -> None:
         sizes = []
 
-        class Sizes(NonSamplingTrainingLoop):
+        class Sizes(LOOP):  # type: ignore[misc]
             def _process_batch(self, batch: Any, start: int, stop: int, *args: Any, **kwargs: Any) -> Tensor:
                 sizes.append(stop - start)
                 return super()._process_batch(batch, start, stop, *args, **kwargs)
@@ -114,7 +148,7 @@ class TestBatches:
                 FACTORY,
                 num_epochs=1,
                 batch_size=batch_size,
-                loop_kwargs=dict(optimizer="sgd", optimizer_kwargs=dict(lr=0.0), loss_weighter=TripleWeighter()),
+                loop_kwargs=dict(optimizer="sgd", optimizer_kwargs=dict(lr=0.0), loss_weighter=weighter()),
             )
             for batch_size in (None, 2)
         )
@@ -129,7 +163,7 @@ class TestBatches:
     @staticmethod
     def _model(reduction: Any) -> ERModel:
         model = make_model(FACTORY, Case)
-        model.loss = NonSamplingLoss(negative_weight=0.2, reduction=reduction)
+        model.loss = NonSamplingLoss(negative_weight=0.2, reduction=reduction, regularization_weight=0.1)
         return model
 
     def test_drop_last(self) -> None:
@@ -163,12 +197,11 @@ class TestRepresentations:
     )
     def test_gradients_equal_enumeration(self, entities: dict[str, Any]) -> None:
         model = self._model(dict(entities))
-        factorization = factorize(model.interaction)
         recorder, losses = train(model, FACTORY, num_epochs=3)
         for state, gradients, loss in zip(recorder.states, recorder.gradients, losses, strict=True):
             model.load_state_dict(state)
             model.zero_grad()
-            expected = enumerated_loss(model, FACTORY, factorization, model.loss)
+            expected = enumerated(model, FACTORY)
             expected.backward()
             assert loss == pytest.approx(expected.item(), rel=1e-9)
             for name, parameter in model.named_parameters():
@@ -199,7 +232,7 @@ class TestRepresentations:
         model.double()
         recorder, losses = train(model, FACTORY, num_epochs=1)
         model.load_state_dict(recorder.states[0])
-        expected = enumerated_loss(model, FACTORY, factorize(model.interaction), model.loss)
+        expected = enumerated(model, FACTORY)
         assert losses[0] == pytest.approx(expected.item(), rel=1e-9)
 
 
@@ -211,9 +244,9 @@ class TestLikePyKEEN:
         cls = {"DistMult": DistMult, "SimplE": SimplE, "ComplEx": ComplEx, "TransE": TransE}[request.param]
         kwargs = dict(scoring_fct_norm=2) if cls is TransE else {}
 
-        def make(seed: int = 0, **more: Any) -> NonSamplingTrainingLoop:
+        def make(seed: int = 0, **more: Any) -> Any:
             model = cls(triples_factory=nations.training, embedding_dim=8, random_seed=seed, **kwargs)
-            return NonSamplingTrainingLoop(model=model, triples_factory=nations.training, optimizer="adam", **more)
+            return LOOP(model=model, triples_factory=nations.training, optimizer="adam", **more)
 
         return make
 
@@ -236,7 +269,7 @@ class TestLikePyKEEN:
     def test_checkpoint_of_another_loss_is_refused(self, nations: Nations, tmp_path: Path) -> None:
         for weight, context in ((1e-3, None), (1e-2, pytest.raises(CheckpointMismatchError))):
             model = DistMult(triples_factory=nations.training, random_seed=0, loss=NonSamplingLoss(negative_weight=weight))
-            loop = NonSamplingTrainingLoop(model=model, triples_factory=nations.training)
+            loop = LOOP(model=model, triples_factory=nations.training)
             options = dict(num_epochs=2, use_tqdm=False, checkpoint_name="x.pt", checkpoint_directory=tmp_path)
             if context is None:
                 loop.train(nations.training, **options)
@@ -327,13 +360,11 @@ class TestLikePyKEEN:
     def test_loss_on_other_triples(self, make: Any, nations: Nations) -> None:
         """PyKEEN's callback computes the loss with the validation triples as positives."""
         tracker = PythonResultTracker()
-        loop = make(result_tracker=tracker, loss_weighter=TripleWeighter())
+        loop = make(result_tracker=tracker, loss_weighter=weighter())
+        loop.model.loss = NonSamplingLoss(negative_weight=0.1)
         callback = EvaluationLossTrainingCallback(nations.validation, maximum_batch_size=nations.validation.num_triples)
         loop.train(nations.training, num_epochs=3, callbacks=callback, use_tqdm=False)
-        model = loop.model.double().eval()
-        expected = enumerated_loss(
-            model, nations.validation, factorize(model.interaction), model.loss, weighter=TripleWeighter()
-        ).item()
+        expected = enumerated(loop.model.double().eval(), nations.validation, weighted=True).item()
         assert tracker.metrics[3]["validation.loss"] == pytest.approx(expected, rel=1e-4)
 
     def test_batch_normalization_refuses_sub_batches(self, nations: Nations) -> None:
@@ -357,12 +388,12 @@ class TestMessages:
 
     def test_default_loss_is_replaced_and_said_once(self, nations: Nations, caplog: pytest.LogCaptureFixture) -> None:
         model = DistMult(triples_factory=nations.training, random_seed=0)
-        loop = NonSamplingTrainingLoop(model=model, triples_factory=nations.training)
+        loop = LOOP(model=model, triples_factory=nations.training)
         loop.train(nations.training, num_epochs=20, use_tqdm=False)
         assert isinstance(model.loss, NonSamplingLoss)
         assert [r.getMessage() for r in caplog.records if "MarginRankingLoss" in r.getMessage()] == [
             "DistMult's default MarginRankingLoss cannot be used without negative sampling: training with "
-            "NonSamplingLoss(positive_weight=1.0, negative_weight=0.001, reduction='sum') instead."
+            "NonSamplingLoss instead."
         ]
 
     @pytest.mark.parametrize(("num_epochs", "batch_size", "warns"), [(5, None, True), (200, None, False), (5, 10, False)])

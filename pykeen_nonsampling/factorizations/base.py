@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -28,7 +29,7 @@ class NotDecomposableError(NotImplementedError):
 class ScoreMoments:
     r"""The sums $\sum 1$, $\sum f$ and $\sum f^2$ of the scores over a set of triples."""
 
-    count: int
+    count: float
     first: Tensor
     second: Tensor
 
@@ -43,14 +44,21 @@ class ScoreMoments:
 class Moments:
     r"""The sums $\sum 1$, $\sum x$ and $\sum x x^\top$ (the Gram matrix) of a set of vectors."""
 
-    count: int
+    count: float
     first: Tensor
     second: Tensor
 
     @classmethod
-    def of(cls, x: Tensor) -> Moments:
-        """Collect the moments of the rows of a matrix, in O(rows·d²)."""
-        return cls(count=x.shape[0], first=x.sum(dim=0), second=gram(x))
+    def of(cls, x: Tensor, weights: Tensor | None = None) -> Moments:
+        r"""Collect the moments of the rows of a matrix, in O(rows·d²).
+
+        :param x: shape: (n, d), the matrix
+        :param weights: shape: (n,), the weights ≥ 0 of the rows: $\sum w$, $\sum w x$ and $\sum w x x^\top$
+        :return: the moments
+        """
+        if weights is None:
+            return cls(count=x.shape[0], first=x.sum(dim=0), second=gram(x))
+        return cls(count=weights.sum().item(), first=weights @ x, second=gram(x * weights.sqrt()[:, None]))
 
     def of_scores(self, keys: Moments) -> ScoreMoments:
         r"""Collect the moments of $q^\top k$ over all pairs of a query in this set and a key in the other.
@@ -118,18 +126,51 @@ class Factorization(ABC):
 
         By default, this is left to automatic differentiation. An implementation may overwrite its arguments.
         """
-        with torch.enable_grad():
-            heads, relations = heads.detach().requires_grad_(), relations.detach().requires_grad_()
-            queries = self.queries(heads, relations)
-        grad_heads, grad_relations = torch.autograd.grad(queries, (heads, relations), grad)
-        return grad_heads, grad_relations
+        return _pull_back(self.queries, heads, relations, grad)
 
     def head_queries(self, tails: Tensor, relations: Tensor) -> Tensor:
         r"""Compute the queries of heads, $A_r \psi(t)$, row by row, with $f(h, r, t) = \phi(h)^\top A_r \psi(t)$.
 
         By default, this is the adjoint of :meth:`queries`, which is right if that is linear in the heads.
         """
-        return self.queries_backward(torch.zeros_like(tails), relations.clone(), tails.clone())[0]
+        differentiable = torch.is_grad_enabled()
+        with torch.inference_mode(False), torch.enable_grad():
+            # tensors from inference mode cannot be differentiated, but copies can
+            tails, relations = (x.clone() if x.is_inference() else x for x in (tails, relations))
+            heads = torch.zeros_like(tails).requires_grad_()
+            queries = self.queries(heads, relations)
+            return torch.autograd.grad(queries, heads, tails, create_graph=differentiable)[0]
+
+    def head_queries_backward(self, tails: Tensor, relations: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
+        """Compute the gradients by the features from that by the queries of heads, cf. :meth:`queries_backward`."""
+        return _pull_back(self.head_queries, tails, relations, grad)
+
+    def check_head_queries(self, heads: Tensor, relations: Tensor, tails: Tensor, up_to_constants: bool = False) -> None:
+        """Check on examples that the queries of heads give the same scores as those of tails.
+
+        :param heads: the head features
+        :param relations: the relation features
+        :param tails: the tail features
+        :param up_to_constants: whether the scores of all heads may differ by a constant, which ranks nothing
+        :raises NotDecomposableError: if they do not
+        """
+        few = torch.tensor([0, len(heads) // 2, len(heads) - 1], device=heads.device)
+        with torch.no_grad():
+            h, r, t = heads[few], relations[:1].expand(len(few), *relations.shape[1:]), tails[few]
+            scores, other_scores = self.queries(h, r) @ t.T, h @ self.head_queries(t, r).T
+            difference = scores - other_scores
+            if up_to_constants:
+                difference = difference - difference.mean(dim=0)
+        if difference.abs().max() > 1e-3 * (1e-3 + scores.abs().max()):
+            raise NotDecomposableError(
+                f"{type(self).__name__}.queries is not linear in the heads, or has another adjoint than its base class, so "
+                f"it has to define head_queries, too."
+            )
+
+    @property
+    def reverse(self) -> Reverse:
+        """The same score, from its other end."""
+        return Reverse(self)
 
     @abstractmethod
     def query_moments(self, heads: Moments, relations: Tensor) -> Moments:
@@ -148,6 +189,26 @@ class Factorization(ABC):
         # most models have one kind of entity features, whose Gram matrix is then needed once
         tail_moments = head_moments if tails is heads else Moments.of(tails)
         return self.query_moments(head_moments, relations).of_scores(tail_moments)
+
+
+class Reverse:
+    """A factorization from its other end: queries are made of tails, and meet heads."""
+
+    def __init__(self, factorization: Factorization):
+        """Reverse a factorization."""
+        self.queries = factorization.head_queries
+        self.queries_backward = factorization.head_queries_backward
+
+
+def _pull_back(
+    queries: Callable[[Tensor, Tensor], Tensor], entities: Tensor, relations: Tensor, grad: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Compute the gradients by the features from that by the queries, by automatic differentiation."""
+    with torch.enable_grad():
+        entities, relations = entities.detach().requires_grad_(), relations.detach().requires_grad_()
+        result = queries(entities, relations)
+    grad_entities, grad_relations = torch.autograd.grad(result, (entities, relations), grad)
+    return grad_entities, grad_relations
 
 
 def check_real(name: str, *representations: Tensor) -> None:

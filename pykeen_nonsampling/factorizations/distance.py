@@ -85,18 +85,26 @@ class TransEFactorization(Factorization):
             [2 * self.scale * u, torch.full_like(square, -self.scale), self.offset - self.scale * square], dim=-1
         )
 
+    def _queries_backward(self, u: Tensor, grad: Tensor) -> Tensor:
+        """Compute the gradient by u, followed by two zeros, from that by the queries, in place of the latter."""
+        grad[:, :-2].addcmul_(u, grad[:, -1:], value=-1).mul_(2 * self.scale)
+        grad[:, -2:] = 0
+        return grad
+
     def queries(self, heads: Tensor, relations: Tensor) -> Tensor:  # noqa: D102
         return self._queries(heads[:, :-2] + relations[:, :-2])
+
+    def queries_backward(self, heads: Tensor, relations: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:  # noqa: D102
+        grad = self._queries_backward(heads[:, :-2].add_(relations[:, :-2]), grad)
+        # head and relation enter by their sum
+        return grad, grad
 
     def head_queries(self, tails: Tensor, relations: Tensor) -> Tensor:  # noqa: D102
         return self._queries(tails[:, :-2] - relations[:, :-2])
 
-    def queries_backward(self, heads: Tensor, relations: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:  # noqa: D102
-        u = heads[:, :-2].add_(relations[:, :-2])
-        grad[:, :-2].addcmul_(u, grad[:, -1:], value=-1).mul_(2 * self.scale)
-        grad[:, -2:] = 0
-        # head and relation enter by their sum
-        return grad, grad
+    def head_queries_backward(self, tails: Tensor, relations: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:  # noqa: D102
+        grad = self._queries_backward(tails[:, :-2].sub_(relations[:, :-2]), grad)
+        return grad, -grad
 
     def query_moments(self, heads: Moments, relations: Tensor) -> Moments:  # noqa: D102
         sums, operator = _moments_of_lifted_sums(heads, Moments.of(relations)), self._operator(relations)

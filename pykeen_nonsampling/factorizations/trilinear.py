@@ -45,6 +45,13 @@ class DistMultFactorization(Factorization):
     def queries_backward(self, heads: Tensor, relations: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:  # noqa: D102
         return relations.mul_(grad), heads.mul_(grad)
 
+    def head_queries(self, tails: Tensor, relations: Tensor) -> Tensor:  # noqa: D102
+        # heads and tails may change places
+        return self.queries(tails, relations)
+
+    def head_queries_backward(self, tails: Tensor, relations: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:  # noqa: D102
+        return self.queries_backward(tails, relations, grad)
+
     def query_moments(self, heads: Moments, relations: Tensor) -> Moments:  # noqa: D102
         r = Moments.of(relations)
         return Moments(count=heads.count * r.count, first=heads.first * r.first, second=heads.second * r.second)
@@ -100,6 +107,13 @@ class ComplExFactorization(Factorization):
     def queries_backward(self, heads: Tensor, relations: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:  # noqa: D102
         h, r, g = (_as_complex(x) for x in (heads, relations, grad))
         return _as_real(g * r.conj()), _as_real(g.mul_(h.conj()))
+
+    def head_queries(self, tails: Tensor, relations: Tensor) -> Tensor:  # noqa: D102
+        return _as_real(_as_complex(tails) * _as_complex(relations).conj())
+
+    def head_queries_backward(self, tails: Tensor, relations: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:  # noqa: D102
+        t, r, g = (_as_complex(x) for x in (tails, relations, grad))
+        return _as_real(g * r), _as_real(t.mul_(g.conj()))
 
     def query_moments(self, heads: Moments, relations: Tensor) -> Moments:  # noqa: D102
         r = Moments.of(relations)

@@ -2,10 +2,15 @@
 
 from pykeen.training import training_loop_resolver
 
+from .base import FactorizedTrainingLoop
 from .closed_world import NonSamplingTrainingLoop
+from .local_closed_world import NonSamplingLCWATrainingLoop
 
 __all__ = [
+    "FactorizedTrainingLoop",
+    "NonSamplingLCWATrainingLoop",
     "NonSamplingTrainingLoop",
 ]
 
 training_loop_resolver.register(NonSamplingTrainingLoop)
+training_loop_resolver.register(NonSamplingLCWATrainingLoop)

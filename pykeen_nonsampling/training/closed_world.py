@@ -2,44 +2,22 @@
 
 from __future__ import annotations
 
-import gc
-import logging
-from hashlib import md5
-from typing import Any
-
-import torch
-from class_resolver import HintOrType, OptionalKwargs
-from pykeen.models import ERModel
-from pykeen.sampling import NegativeSampler
-from pykeen.training import TrainingLoop
-from pykeen.training.callbacks import (
-    GradientAbsClippingTrainingCallback,
-    GradientNormClippingTrainingCallback,
-    MultiTrainingCallback,
-    TrainingCallbackHint,
-    TrainingCallbackKwargsHint,
-)
 from pykeen.triples import CoreTriplesFactory
 from torch import Tensor
-from torch.utils.data import DataLoader
 
-from ..factorizations import Factorization, ScoreMoments
-from ..graph import Batches, Graph
+from ..graph import Graph
 from ..kernels import sum_over_triples
-from ..losses import NonSamplingLoss, check_loss
-from ..models import factorize_model, features
+from .base import FactorizedTrainingLoop
 
 __all__ = [
     "NonSamplingTrainingLoop",
 ]
 
-logger = logging.getLogger(__name__)
-
-#: Fewer optimizer steps than this are taken for a forgotten number of epochs
-FEW_STEPS = 20
+#: What all negatives weigh, relative to all positives, unless the user says what one weighs
+NEGATIVE_MASS = 30.0
 
 
-class NonSamplingTrainingLoop(TrainingLoop[Graph]):
+class NonSamplingTrainingLoop(FactorizedTrainingLoop[Graph]):
     r"""A training loop over every triple of $\mathcal{E} \times \mathcal{R} \times \mathcal{E}$, without negative sampling.
 
     Observed triples have target 1, all others target 0. The sum over all triples is not enumerated: for a score
@@ -55,248 +33,35 @@ class NonSamplingTrainingLoop(TrainingLoop[Graph]):
     comes with its share of the sum over all triples, so that the batches of an epoch add up to the whole loss.
     """
 
-    hpo_default: dict[str, Any] = dict(  # noqa: RUF012
-        # full-batch training: the number of epochs is the number of optimizer steps
-        num_epochs=dict(type=int, low=100, high=1000, q=100),
-    )
-
-    _indexed: tuple[CoreTriplesFactory, Graph] | None = None
-    model: ERModel
-    _factorization: Factorization
-    _sub_batch_size: int | None
-    _random_states: tuple[Tensor, Tensor | None]
-
-    def __init__(
-        self,
-        *,
-        factorization: HintOrType[Factorization] = None,
-        factorization_kwargs: OptionalKwargs = None,
-        memory_budget: int | None = None,
-        negative_sampler: HintOrType[NegativeSampler] = None,
-        negative_sampler_kwargs: OptionalKwargs = None,
-        **kwargs: Any,
-    ) -> None:
-        """Initialize the training loop.
-
-        :param factorization: the factorization of the model's score, or a hint for it. Defaults to the one registered for
-            the model's interaction.
-        :param factorization_kwargs: additional keyword-based parameters for the factorization
-        :param memory_budget: >0, the number of bytes for intermediate results, beside parameters, gradients and the state of
-            the optimizer. The result is the same for any number. Defaults to a quarter of what is free.
-        :param negative_sampler: refused: there is nothing to sample
-        :param negative_sampler_kwargs: refused, likewise
-        :param kwargs: additional keyword-based parameters passed to :class:`pykeen.training.TrainingLoop`
-        """
-        check_negative_sampler(negative_sampler, negative_sampler_kwargs)
-        if memory_budget is not None and memory_budget < 1:
-            raise ValueError(f"{memory_budget=} bytes hold nothing: choose a number ≥ 1, or leave it out.")
-        super().__init__(**kwargs)
-        self.memory_budget = memory_budget
-        self.factorization = factorization
-        self.factorization_kwargs = factorization_kwargs
-        self._setup = f"{type(self.optimizer).__name__} {self.optimizer.defaults} {factorization_kwargs}"
-        if type(self.model.loss) is self.model.loss_default:
-            self.model.loss = NonSamplingLoss()
-            logger.warning(
-                "%s's default %s cannot be used without negative sampling: training with %s instead.",
-                type(self.model).__name__,
-                self.model.loss_default.__name__,
-                self.model.loss,
-            )
-        check_loss(type(self.model.loss))
-
-    @property
-    def checksum(self) -> str:
-        """The checksum of what the training loop was configured with, which a checkpoint has to match.
-
-        PyKEEN's own includes the current learning rate, so that no run with a learning rate scheduler could be resumed.
-        """
-        return md5(f"{self.model} {self._setup}".encode(), usedforsecurity=False).hexdigest()
+    # docstr-coverage: inherited
+    def _weigh(self, graph: Graph, triples_factory: CoreTriplesFactory) -> Graph:
+        for name, default in (("query_weight", None), ("candidate_weight", 0.0)):
+            value = getattr(self.loss, name)
+            if value != default:
+                raise ValueError(
+                    f"{name}={value} has no use in the closed world, where all triples count and none belongs to a query. "
+                    f"Leave it out, or use training_loop='nonsamplinglcwa'."
+                )
+        return graph.weigh(self.loss_weighter, self.loss_weighter_kwargs)
 
     # docstr-coverage: inherited
-    def _train(self, triples_factory: CoreTriplesFactory, **kwargs: Any) -> list[float] | None:  # type: ignore[override]
-        _check_training_arguments(num_entities=triples_factory.num_entities, **kwargs)
-        self._factorization = factorize_model(self.model, self.factorization, self.factorization_kwargs)
-        graph = self._graph(triples_factory)
-        if kwargs.get("batch_size") is None:
-            kwargs["batch_size"] = len(graph)
-        if kwargs["batch_size"] >= len(graph):
-            # one batch an epoch: the bar over epochs says it all
-            kwargs["use_tqdm_batch"] = False
-        self._sub_batch_size = kwargs.get("sub_batch_size")
-        steps = kwargs["num_epochs"] * -(-len(graph) // kwargs["batch_size"])
-        if steps < FEW_STEPS:
-            logger.warning(
-                "Training for %d epochs of %d triples a batch makes only %d optimizer steps, which train next to nothing: "
-                "one epoch is one step on the whole graph. Note that pipeline() has a default of 5 epochs; set e.g. "
-                "epochs=200.",
-                kwargs["num_epochs"],
-                kwargs["batch_size"],
-                steps,
-            )
-        kwargs = _with_gradient_clipping(**kwargs)
-        # PyKEEN collects garbage after every epoch, which takes as long as a whole epoch here. Of frozen objects, nothing is
-        # collected, so what exists already costs nothing.
-        gc.freeze()
-        try:
-            return super()._train(triples_factory=triples_factory, **kwargs)
-        finally:
-            gc.unfreeze()
-
-    def _graph(self, triples_factory: CoreTriplesFactory) -> Graph:
-        """Index the triples of a factory, once."""
-        if self._indexed is None or self._indexed[0] is not triples_factory:
-            graph = Graph.from_factory(
-                triples_factory,
-                num_entities=self.model._get_entity_len(mode=self.mode),
-                num_relations=self.model.num_relations,
-                loss_weighter=self.loss_weighter,
-                loss_weighter_kwargs=self.loss_weighter_kwargs,
-            )
-            self._indexed = triples_factory, graph.to(self.model.device)
-        return self._indexed[1]
+    def _default_negative_weight(self, graph: Graph) -> float:
+        return NEGATIVE_MASS * len(graph) / self._num_scores(graph)
 
     # docstr-coverage: inherited
-    def sub_batch_and_slice(self, *, batch_size: int, **kwargs: Any) -> tuple[int, int | None]:  # noqa: D102
-        # PyKEEN would train on trial batches in search of a size that fits, and forget the size that the user set
-        return self._sub_batch_size or batch_size, None
+    def _num_scores(self, batch: Graph) -> float:
+        return batch.share * self.num_entities**2 * self.model.num_relations
 
     # docstr-coverage: inherited
-    def _slice_size_search(self, **kwargs: Any) -> int:
-        raise NotImplementedError("Slicing is not possible, since the loop scores no candidates that could be sliced.")
-
-    # docstr-coverage: inherited
-    def _create_training_data_loader(
-        self, triples_factory: CoreTriplesFactory, *, batch_size: int, drop_last: bool, num_workers: int = 0, **kwargs: Any
-    ) -> DataLoader[Graph]:
-        if num_workers:
-            logger.warning("num_workers=%d are not used: all triples are in memory already.", num_workers)
-        graph = self._graph(triples_factory)
-        # without automatic batching, each batch comes as a whole
-        return DataLoader(
-            dataset=graph,
-            sampler=Batches(size=len(graph), batch_size=batch_size, drop_last=drop_last),
-            batch_size=None,
-        )
-
-    @staticmethod
-    # docstr-coverage: inherited
-    def _get_batch_size(batch: Graph) -> int:
-        return len(batch)
-
-    # docstr-coverage: inherited
-    def _process_batch(
-        self,
-        batch: Graph,
-        start: int,
-        stop: int,
-        label_smoothing: float = 0.0,
-        slice_size: int | None = None,
-    ) -> Tensor:
-        graph = batch[start:stop]
-        self._align_random_states(first=start == 0)
-        heads, relations, tails = features(self.model, self._factorization, mode=self.mode)
-        moments = self._factorization.score_moments(heads, relations, tails)
-        if not self.losses_per_epochs and start == 0:
-            self._check_scale(moments)
-        targets = self.loss.targets(label_smoothing, num_entities=len(tails))
-        positive_cost = sum_over_triples(
-            cost=lambda scores, part: self.loss.positive_cost(scores, part.weights, targets),
+    def _sum(self, batch: Graph, heads: Tensor, relations: Tensor, tails: Tensor, targets: tuple[float, float]) -> Tensor:
+        positives = sum_over_triples(
+            cost=lambda scores, part: self.loss.positive_cost(scores, part.weights, self._negative_weight, targets),
             factorization=self._factorization,
-            graph=graph,
+            graph=batch,
             heads=heads,
             relations=relations,
             tails=tails,
             memory_budget=self.memory_budget,
         )
-        loss = self.loss.total(positive_cost, moments, share=graph.share, targets=targets)
-        regularization = self.model.collect_regularization_term()
-        if self.loss.reduction == "sum":
-            # each sub-batch brings its share, so that the batch has the term once; for a mean, PyKEEN sees to that
-            regularization = regularization * (len(graph) / len(batch))
-        return loss + regularization
-
-    @staticmethod
-    def _check_scale(moments: ScoreMoments) -> None:
-        """Point out scores so large that most of the training would be spent on shrinking them."""
-        mean_square = moments.second.item() / moments.count
-        if mean_square > 1:
-            logger.warning(
-                "Before the first step, the mean square of all scores is %.3g, but false triples should have 0 and true "
-                "ones 1, so training may take very long to find anything but small scores. Start with smaller vectors, e.g. "
-                "model_kwargs=dict(entity_initializer='xavier_normal', relation_initializer='xavier_normal').",
-                mean_square,
-            )
-
-    def _align_random_states(self, first: bool) -> None:
-        """Let all sub-batches of a batch draw the same random numbers (dropout), as the whole batch would."""
-        device = self.model.device
-        if first:
-            cuda_state = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
-            self._random_states = torch.get_rng_state(), cuda_state
-            return
-        cpu_state, cuda_state = self._random_states
-        torch.set_rng_state(cpu_state)
-        if cuda_state is not None:
-            torch.cuda.set_rng_state(cuda_state, device)
-
-
-def check_negative_sampler(negative_sampler: HintOrType[NegativeSampler], negative_sampler_kwargs: OptionalKwargs) -> None:
-    """Refuse a negative sampler."""
-    if negative_sampler is None and not negative_sampler_kwargs:
-        return
-    raise ValueError(
-        f"{negative_sampler=} with {negative_sampler_kwargs=} has no use here: this loop trains on every negative triple, "
-        f"so there is nothing to sample. Leave it out, or use training_loop='slcwa'."
-    )
-
-
-def _with_gradient_clipping(
-    *,
-    callbacks: TrainingCallbackHint = None,
-    callbacks_kwargs: TrainingCallbackKwargsHint = None,
-    gradient_clipping_max_norm: float | None = None,
-    gradient_clipping_norm_type: float | None = None,
-    gradient_clipping_max_abs_value: float | None = None,
-    **kwargs: Any,
-) -> dict[str, Any]:
-    """Clip gradients by callbacks that know the training loop: PyKEEN 1.11.1 forgets to tell its own, and fails."""
-    callback = MultiTrainingCallback(callbacks=callbacks, callbacks_kwargs=callbacks_kwargs)
-    if gradient_clipping_max_norm is not None:
-        callback.register_callback(
-            GradientNormClippingTrainingCallback(gradient_clipping_max_norm, norm_type=gradient_clipping_norm_type)
-        )
-    if gradient_clipping_max_abs_value is not None:
-        callback.register_callback(GradientAbsClippingTrainingCallback(gradient_clipping_max_abs_value))
-    return dict(callbacks=callback, **kwargs)
-
-
-def _check_training_arguments(
-    *,
-    num_entities: int,
-    num_epochs: int = 1,
-    batch_size: int | None = None,
-    sub_batch_size: int | None = None,
-    slice_size: int | None = None,
-    label_smoothing: float = 0.0,
-    sampler: str | None = None,
-    **_kwargs: Any,
-) -> None:
-    """Refuse arguments of :meth:`TrainingLoop.train` that have no meaning here."""
-    if slice_size is not None:
-        raise ValueError(
-            f"{slice_size=} has no use here: this loop scores no candidates that could be sliced. Leave it out; to bound "
-            f"the memory, set sub_batch_size instead."
-        )
-    if sampler is not None:
-        raise ValueError(
-            f"{sampler=} has no use here: this loop trains on the whole graph, so there is no subgraph to sample. Leave it "
-            f"out."
-        )
-    for name, size in (("batch_size", batch_size), ("sub_batch_size", sub_batch_size)):
-        if size is not None and size < 1:
-            raise ValueError(f"{name}={size} holds no triple: choose a number ≥ 1, or leave it out for the whole graph.")
-    if not 0 <= label_smoothing < 1:
-        raise ValueError(f"{label_smoothing=} is out of range: choose 0 ≤ label_smoothing < 1.")
-    if label_smoothing and num_entities < 2:
-        raise ValueError(f"{label_smoothing=} spreads over all other entities, but there is one only. Leave it out.")
+        moments = self._factorization.score_moments(heads, relations, tails)
+        return positives + (batch.share * self._negative_weight) * moments.squared_distance(targets[1])

@@ -1,0 +1,165 @@
+"""Training under the local closed world assumption: a triple that is not observed is a negative of each observed query."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pykeen.triples import CoreTriplesFactory
+from pykeen.triples.weights import LossWeighter, loss_weighter_resolver
+from pykeen.typing import LABEL_HEAD, LABEL_TAIL, Target
+from torch import Tensor
+
+from ..factorizations import Moments
+from ..graph import Graph, Negatives, Sides, check_weights
+from ..kernels import sum_over_triples
+from .base import FactorizedTrainingLoop
+
+__all__ = [
+    "NonSamplingLCWATrainingLoop",
+]
+
+#: The ends of a triple, by all names that PyKEEN's LCWA training loop has for them
+TARGETS: dict[object, tuple[Target, ...]] = {
+    LABEL_HEAD: (LABEL_HEAD,),
+    0: (LABEL_HEAD,),
+    LABEL_TAIL: (LABEL_TAIL,),
+    2: (LABEL_TAIL,),
+    "both": (LABEL_TAIL, LABEL_HEAD),
+}
+
+#: What all negatives of a query weigh, relative to a positive, unless the user says what one weighs
+NEGATIVE_MASS = 100.0
+
+
+class NonSamplingLCWATrainingLoop(FactorizedTrainingLoop[Sides]):
+    r"""A training loop over all candidates of each query that occurs, without scoring any of them.
+
+    The negatives are those of PyKEEN's :class:`pykeen.training.LCWATrainingLoop`: all tails for each observed pair $(h, r)$
+    and, by default, all heads for each observed pair $(r, t)$, except for the true ones. For a score $q^\top k$, the sum of
+    the squares over all candidates needs only the candidates' Gram matrix,
+
+    .. math::
+
+        \sum_q c_q \sum_k (q^\top k)^2 = \sum_q c_q \, q^\top \Big( \sum_k k k^\top \Big) q
+
+    so an epoch costs $O((|\mathcal{Q}| + |\mathcal{E}|) d^2 + |\mathcal{T}| d)$ for $|\mathcal{Q}|$ distinct queries,
+    instead of $O(|\mathcal{Q}| |\mathcal{E}| d)$, and each query may have a weight of its own.
+
+    By default, one epoch is one optimizer step on the whole graph. With a ``batch_size``, each mini-batch of positives
+    comes with its share of the negatives of their queries, so that the batches of an epoch add up to the whole loss.
+    """
+
+    def __init__(self, *, target: Target | int | None = None, **kwargs: Any) -> None:
+        """Initialize the training loop.
+
+        :param target: the end of a triple to predict: ``"tail"``, ``"head"``, or ``"both"``. By default, both; for a factory
+            that creates inverse triples, the tails only, since the heads are the tails of inverse triples there.
+        :param kwargs: additional keyword-based parameters passed to :class:`FactorizedTrainingLoop`
+        :raises ValueError: if there is no such end
+        """
+        super().__init__(**kwargs)
+        if target is not None and target not in TARGETS:
+            raise ValueError(
+                f"{target=} is no end of a triple whose candidates are entities: choose 'tail', 'head' or 'both', "
+                f"e.g. training_loop_kwargs=dict(target='both')."
+            )
+        self.target = target
+
+    # docstr-coverage: inherited
+    def _weigh(self, graph: Graph, triples_factory: CoreTriplesFactory) -> Sides:
+        default = LABEL_TAIL if triples_factory.create_inverse_triples else "both"
+        targets = TARGETS[default if self.target is None else self.target]
+        self._query_weight = 0.5 if self.loss.query_weight is None else self.loss.query_weight
+        sides = {target: graph if target == LABEL_TAIL else graph.reverse() for target in targets}
+        return Sides({target: self._weigh_side(side, target) for target, side in sides.items()})
+
+    def _weigh_side(self, graph: Graph, target: Target) -> Graph:
+        """Give weights to the triples of one side, to its queries and to its candidates."""
+        dtype = next(x.real.dtype for x in self.model.parameters() if x.is_floating_point() or x.is_complex())
+        (entities, relations), positives = graph.pairs.unbind(dim=-1), graph.positives.to(dtype)
+        candidates = None
+        if self.loss.candidate_weight:
+            answers = graph.tails.bincount(minlength=self.num_entities).to(dtype)
+            candidates = _weigh(self.loss.candidate_weight, "candidate_weight", 1 + answers, answers)
+            candidates = candidates / candidates.mean()
+        queries = _weigh(self._query_weight, "query_weight", positives, entities, relations, positives)
+        whole = self._weigh_queries(entities, relations, target)
+        if whole is not None:
+            queries = queries * whole
+        index = graph.query_index
+        queries = (self._negative_weight * queries)[index]
+        return Graph(
+            graph.triples,
+            weights=None if whole is None else whole[index],
+            negatives=Negatives(
+                query_shares=queries / positives[index],
+                weights=queries if candidates is None else queries * candidates[graph.tails],
+                candidates=candidates,
+            ),
+        )
+
+    def _weigh_queries(self, entities: Tensor, relations: Tensor, target: Target) -> Tensor | None:
+        """Let the loss weighter, if there is one, weigh whole queries, positives and negatives, as in PyKEEN's loop."""
+        weighter: LossWeighter | None = loss_weighter_resolver.make_safe(self.loss_weighter, self.loss_weighter_kwargs)  # type: ignore[arg-type]
+        if weighter is None:
+            return None
+        e, r = entities[:, None], relations[:, None]
+        reason = "Use one whose weights depend on the relation and the given entity alone, e.g. RelationLossWeighter."
+        try:
+            weights = weighter(h=None, r=r, t=e) if target == LABEL_HEAD else weighter(h=e, r=r, t=None)
+        except TypeError as error:
+            raise ValueError(
+                f"{weighter} cannot weigh all candidates of a query at once, for which it is given {target}=None: {error}. "
+                f"{reason}"
+            ) from error
+        if weights.numel() > 1 and weights.shape != e.shape:
+            raise ValueError(
+                f"{weighter} gives weights of shape {tuple(weights.shape)} for {len(e)} queries, which differ among the "
+                f"candidates of a query. {reason}"
+            )
+        return check_weights(weights.expand(e.shape).squeeze(dim=-1), f"{weighter} gives", "a query's weight")
+
+    # docstr-coverage: inherited
+    def _default_negative_weight(self, graph: Graph) -> float:
+        return NEGATIVE_MASS / self.num_entities
+
+    # docstr-coverage: inherited
+    def _num_scores(self, batch: Sides) -> float:
+        return batch.num_queries * self.num_entities
+
+    # docstr-coverage: inherited
+    def _sum(self, batch: Sides, heads: Tensor, relations: Tensor, tails: Tensor, targets: tuple[float, float]) -> Tensor:
+        if not self.losses_per_epochs and LABEL_HEAD in batch.sides:
+            self._factorization.check_head_queries(heads, relations, tails)
+        total = heads.new_zeros(())
+        moments: Moments | None = None
+        for target, graph in batch.sides.items():
+            given, candidates = (tails, heads) if target == LABEL_HEAD else (heads, tails)
+            weights = graph.negatives.candidates
+            # most models have one kind of entity features, whose Gram matrix is then needed once
+            if moments is None or weights is not None or heads is not tails:
+                moments = Moments.of(candidates, weights)
+            total = total + sum_over_triples(
+                cost=lambda scores, part: self.loss.positive_cost(scores, part.weights, part.negatives.weights, targets),
+                factorization=self._factorization.reverse if target == LABEL_HEAD else self._factorization,
+                graph=graph,
+                heads=given,
+                relations=relations,
+                tails=candidates,
+                candidates=moments,
+                negative_target=targets[1],
+                memory_budget=self.memory_budget,
+            )
+        return total
+
+
+def _weigh(weight: Any, name: str, base: Tensor, *arguments: Tensor) -> Tensor:
+    """Compute weights by an exponent of a number, or by a function."""
+    if not callable(weight):
+        return base.pow(weight)
+    weights: Tensor = weight(*arguments)
+    if weights.shape != base.shape:
+        raise ValueError(
+            f"{name}={weight} gives weights of shape {tuple(weights.shape)}, but {tuple(base.shape)} are needed."
+        )
+    return check_weights(weights.to(base.dtype), f"{name}={weight} gives", "a weight")
