@@ -10,13 +10,14 @@ if "pykeen.datasets" not in sys.modules:
     import pykeen.pipeline  # noqa: F401
 
 if TYPE_CHECKING:
-    from .datasets import SyntheticGraph
+    from .datasets import AllEntities, SyntheticGraph
     from .evaluation import FactorizedRankBasedEvaluator
     from .factorizations import Factorization, Moments, NotDecomposableError, factorization_resolver
     from .losses import NonSamplingLoss
     from .training import NonSamplingLCWATrainingLoop, NonSamplingTrainingLoop
 
 __all__ = [
+    "AllEntities",
     "Factorization",
     "FactorizedRankBasedEvaluator",
     "Moments",
@@ -29,6 +30,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "AllEntities": "datasets",
     "Factorization": "factorizations",
     "FactorizedRankBasedEvaluator": "evaluation",
     "Moments": "factorizations",

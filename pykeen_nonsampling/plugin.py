@@ -17,9 +17,10 @@ from types import ModuleType
 from typing import Any
 
 from . import losses  # noqa: F401
-from .datasets import SyntheticGraph
+from .datasets import AllEntities, SyntheticGraph
 
 __all__ = [
+    "AllEntities",
     "SyntheticGraph",
 ]
 

@@ -1,13 +1,18 @@
-"""The synthetic graph is what it says."""
+"""The datasets are what they say."""
 
 from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from pykeen.datasets import get_dataset
+from pykeen.datasets.base import PackedZipRemoteDataset, PathDataset
 from pykeen.pipeline import pipeline
 
-from pykeen_nonsampling import SyntheticGraph
+from pykeen_nonsampling import AllEntities, SyntheticGraph
 
 
 def all_triples(dataset: SyntheticGraph) -> torch.Tensor:
@@ -97,3 +102,55 @@ def test_by_name_with_inverse_triples() -> None:
 def test_impossible_graphs_are_refused(kwargs: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         SyntheticGraph(**kwargs)  # type: ignore[arg-type]
+
+
+class TestAllEntities:
+    """Nothing is dropped, and nothing else changes."""
+
+    @pytest.fixture
+    def directory(self, tmp_path: Path) -> Path:
+        (tmp_path / "train.txt").write_text("a\tr\tb\nb\ts\tc\n")
+        (tmp_path / "test.txt").write_text("a\tr\td\nb\tr\tc\n")
+        (tmp_path / "valid.txt").write_text("e\tu\ta\n")
+        return tmp_path
+
+    @pytest.mark.parametrize("packed", [False, True])
+    @pytest.mark.parametrize("create_inverse_triples", [False, True])
+    def test_triples_are_those_of_the_files(self, directory: Path, packed: bool, create_inverse_triples: bool) -> None:
+        splits, names = ["training", "testing", "validation"], ["train.txt", "test.txt", "valid.txt"]
+        base: dict[str, Any]
+        if packed:
+            # PyKEEN appends the name of the dataset's class
+            (directory / "packedzipremotedataset").mkdir()
+            with zipfile.ZipFile(directory / "packedzipremotedataset" / "data.zip", mode="w") as archive:
+                for name in names:
+                    archive.write(directory / name, arcname=name)
+            base = {f"relative_{split}_path": name for split, name in zip(splits, names, strict=True)}
+            base |= dict(dataset=PackedZipRemoteDataset, name="data.zip", cache_root=directory)
+        else:
+            base = {f"{split}_path": directory / name for split, name in zip(splits, names, strict=True)}
+            base |= dict(dataset=PathDataset)
+        dataset = AllEntities(create_inverse_triples=create_inverse_triples, **base)
+        assert sorted(dataset.entity_to_id) == list("abcde")
+        assert sorted(dataset.relation_to_id) == list("rsu")
+        for name, factory in zip(names, (dataset.training, dataset.testing, dataset.validation), strict=True):
+            assert factory is not None
+            lines = {"\t".join(triple) for triple in factory.label_triples(factory.mapped_triples).tolist()}
+            assert lines == set((directory / name).read_text().splitlines())
+            assert factory.create_inverse_triples == (create_inverse_triples and factory is dataset.training)
+            assert factory.num_entities == 5
+
+    def test_by_name(self) -> None:
+        dataset = get_dataset(dataset="allentities", dataset_kwargs=dict(dataset="umls"))
+        other = get_dataset(dataset="umls")
+        assert (dataset.num_entities, dataset.testing.num_triples) == (other.num_entities, other.testing.num_triples)
+
+    def test_sizes_are_those_in_the_documentation(self) -> None:
+        dataset, statistics = AllEntities(), AllEntities.docdata("statistics")
+        assert (dataset.num_entities, dataset.num_relations) == (statistics["entities"], statistics["relations"])
+        for split in ("training", "testing", "validation"):
+            assert getattr(dataset, split).num_triples == statistics[split]
+
+    def test_datasets_without_files_are_refused(self) -> None:
+        with pytest.raises(ValueError, match="SyntheticGraph is not made of one file a split"):
+            AllEntities(dataset="syntheticgraph")
