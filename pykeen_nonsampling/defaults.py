@@ -1,22 +1,22 @@
 """Defaults of this plugin's training loops, where PyKEEN's pipelines would fill in those of its sampling loops.
 
-What a user leaves out, :func:`pykeen.pipeline.pipeline` and :func:`pykeen.hpo.hpo_pipeline` replace by a margin ranking loss
-and batches of 256 triples before a training loop sees it, and record it as the configuration. So the two functions are
-wrapped: with one of this plugin's training loops, its defaults come first; with any other, nothing changes.
+What a user leaves out, :func:`pykeen.pipeline.pipeline` and :func:`pykeen.hpo.hpo_pipeline` replace by what suits margin
+ranking losses and batches of 256 triples before a training loop sees it, and record it as the configuration. So the two
+functions are wrapped: with one of this plugin's training loops, its defaults come first; with any other, nothing changes.
 """
 
 from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
 import click
 from click.core import ParameterSource
 from pykeen.losses import Loss, loss_resolver
-from pykeen.models import Model
+from pykeen.models import ComplEx, DistMult, Model, SimplE, TransE, model_resolver
 from pykeen.training import training_loop_resolver
 
 from .losses import NonSamplingLoss, check_loss
@@ -24,29 +24,75 @@ from .training import FactorizedTrainingLoop
 from .training.base import check_negative_sampler
 
 __all__ = [
+    "MODEL_DEFAULTS",
     "provide_defaults",
 ]
 
 logger = logging.getLogger(__name__)
 
+_SMALL = dict(entity_initializer="xavier_normal", relation_initializer="xavier_normal")
+
+#: What each model needs beside PyKEEN's defaults: only scores that can reach 1 and 0 fit a squared loss, so vectors are free
+#: in length and small at the start; TransE needs the 2-norm.
+MODEL_DEFAULTS: Mapping[type[Model], Mapping[str, Any]] = {
+    ComplEx: dict(**_SMALL, regularizer=None),
+    DistMult: dict(**_SMALL, regularizer=None, entity_constrainer=None),
+    SimplE: _SMALL,
+    TransE: dict(scoring_fct_norm=2),
+}
+
+#: Large steps at first, which a full batch allows, and small ones in the end. PyKEEN's default for Adam is 0.001.
+LEARNING_RATE = 0.02
+
 
 def provide_defaults(module: ModuleType) -> None:
     """Wrap the pipeline function of a PyKEEN module."""
-    for name, complete in (("pipeline", _complete_pipeline), ("hpo_pipeline", _complete_loss)):
+    for name, complete in (("pipeline", _complete_pipeline), ("hpo_pipeline", _complete_study)):
         function = vars(module).get(name)
         # a name imported from another module is wrapped there
         if function is not None and function.__module__ == module.__name__:
             setattr(module, name, _with_defaults(function, complete))
 
 
-def _with_defaults(function: Callable[..., Any], complete: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[..., Any]:
+def _with_defaults(
+    function: Callable[..., Any], complete: Callable[[dict[str, Any], type[FactorizedTrainingLoop[Any]]], dict[str, Any]]
+) -> Callable[..., Any]:
     @functools.wraps(function)
     def wrapper(**kwargs: Any) -> Any:
-        if issubclass(training_loop_resolver.lookup(kwargs.get("training_loop")), FactorizedTrainingLoop):
-            kwargs = complete(kwargs)
+        training_loop = training_loop_resolver.lookup(kwargs.get("training_loop"))
+        if issubclass(training_loop, FactorizedTrainingLoop):
+            kwargs = complete(kwargs, training_loop)
         return function(**kwargs)
 
     return wrapper
+
+
+def _complete_pipeline(kwargs: dict[str, Any], training_loop: type[FactorizedTrainingLoop[Any]]) -> dict[str, Any]:
+    """Put the default loss, model, optimizer and batch, the whole graph, in place."""
+    kwargs = _without_defaults_of_the_command_line(kwargs)
+    training_kwargs = {"batch_size": None, **(kwargs.get("training_kwargs") or {})}
+    kwargs = _complete_model(_complete_loss({**kwargs, "training_kwargs": training_kwargs}))
+    if any(kwargs.get(name) for name in ("optimizer", "optimizer_kwargs", "lr_scheduler", "lr_scheduler_kwargs")):
+        return kwargs
+    kwargs = {**kwargs, "optimizer": "Adam", "optimizer_kwargs": dict(lr=LEARNING_RATE)}
+    epochs = kwargs.get("epochs") or training_kwargs.get("num_epochs")
+    if epochs and kwargs.get("stopper") in (None, "nop"):
+        # with an early stopper, nobody knows when the end will be
+        kwargs |= {"lr_scheduler": "CosineAnnealingLR", "lr_scheduler_kwargs": dict(T_max=epochs)}
+    logger.warning(
+        "Nothing was said about the optimizer: using Adam with a learning rate of %g%s.",
+        LEARNING_RATE,
+        ", going down to 0 by a cosine" if "lr_scheduler" in kwargs else "",
+    )
+    return kwargs
+
+
+def _complete_study(kwargs: dict[str, Any], training_loop: type[FactorizedTrainingLoop[Any]]) -> dict[str, Any]:
+    """Put the default loss, its search space, and the default model in place."""
+    kwargs = _complete_model(_complete_loss(kwargs))
+    loss_kwargs = kwargs.get("loss_kwargs") or {}
+    ranges = {name: space for name, space in training_loop.loss_hpo_default.items() if name not in loss_kwargs}
+    return {**kwargs, "loss_kwargs_ranges": {**ranges, **(kwargs.get("loss_kwargs_ranges") or {})}}
 
 
 def _complete_loss(kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -63,16 +109,41 @@ def _complete_loss(kwargs: dict[str, Any]) -> dict[str, Any]:
     return {**kwargs, "loss": NonSamplingLoss}
 
 
-def _complete_pipeline(kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Put the default loss and the default batch, the whole graph, in place."""
-    training_kwargs = dict(kwargs.get("training_kwargs") or {})
+def _complete_model(kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Put the defaults of the model that suit a squared loss in place."""
+    model = kwargs.get("model")
+    if model is None or isinstance(model, Model):
+        return kwargs
+    given = dict(kwargs.get("model_kwargs") or {})
+    defaults = {
+        name: value
+        for name, value in MODEL_DEFAULTS.get(model_resolver.lookup(model), {}).items()
+        if name not in given and not (name == "regularizer" and kwargs.get("regularizer"))
+    }
+    if defaults:
+        logger.warning(
+            "Using model_kwargs=dict(%s), which suit a squared loss better than PyKEEN's defaults.",
+            ", ".join(f"{name}={value!r}" for name, value in defaults.items()),
+        )
+    return {**kwargs, "model_kwargs": {**defaults, **given}}
+
+
+def _without_defaults_of_the_command_line(kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what PyKEEN's command line passes, but nobody asked for."""
     context = click.get_current_context(silent=True)
-    if (
-        context is not None
-        and getattr(context.command.callback, "__module__", "").startswith("pykeen.")
-        and context.get_parameter_source("batch_size") is ParameterSource.DEFAULT
-    ):
-        # nobody asked for the default of PyKEEN's command line
-        training_kwargs.pop("batch_size", None)
-    training_kwargs.setdefault("batch_size", None)
-    return _complete_loss({**kwargs, "training_kwargs": training_kwargs})
+    if context is None or not getattr(context.command.callback, "__module__", "").startswith("pykeen."):
+        return kwargs
+
+    def given(arguments: Mapping[str, Any] | None, **options: str) -> dict[str, Any]:
+        return {
+            name: value
+            for name, value in (arguments or {}).items()
+            if context.get_parameter_source(options.get(name, name)) is not ParameterSource.DEFAULT
+        }
+
+    return {
+        **given(kwargs),
+        "model_kwargs": given(kwargs.get("model_kwargs")),
+        "training_kwargs": given(kwargs.get("training_kwargs"), num_epochs="number_epochs"),
+        "optimizer_kwargs": given(kwargs.get("optimizer_kwargs"), lr="learning_rate"),
+    }

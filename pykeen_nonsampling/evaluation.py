@@ -83,6 +83,7 @@ class FactorizedRankBasedEvaluator(RankBasedEvaluator):
     ) -> Any:
         # kept back from PyKEEN, which would sort all known triples in a way that takes longer than most evaluations
         self._additional_filter_triples = additional_filter_triples
+        kwargs["additional_filter_triples"] = None if additional_filter_triples is None else []
         return super().evaluate(model, mapped_triples, *args, **kwargs)
 
     # docstr-coverage: inherited

@@ -63,20 +63,21 @@ class NonSamplingLoss(PointwiseLoss):
         positive_weight: float = 1.0,
         negative_weight: float | None = None,
         query_weight: float | QueryWeight | None = None,
-        candidate_weight: float | CandidateWeight = 0.0,
-        regularization_weight: float = 0.0,
+        candidate_weight: float | CandidateWeight | None = None,
+        regularization_weight: float | None = None,
         regularization_power: float = 3.0,
         reduction: Reduction = "sum",
     ):
         r"""Initialize the loss.
 
+        What is ``None``, this package's training loops choose by the graph and the model, and tell.
+
         :param positive_weight: >0, the weight c⁺ of an observed triple
-        :param negative_weight: >0, the weight c⁻ of any other triple. There are many more of them, so it is small. By
-            default, the training loop chooses it by the graph, and tells; outside of this package's training loops, it is
-            :data:`NEGATIVE_WEIGHT`.
+        :param negative_weight: >0, the weight c⁻ of any other triple. There are many more of them, so it is small.
+            Outside of this package's training loops, the default is :data:`NEGATIVE_WEIGHT`.
         :param query_weight: the weight of a query's negatives under the local closed world assumption, beside c⁻: the
             exponent a of $n_q^a$, with $n_q$ the number of its positives, or a function of the given entities, the relations
-            and $n_q$. By default, the training loop chooses.
+            and $n_q$
         :param candidate_weight: the weight of a candidate as a negative under the local closed world assumption, beside c⁻:
             the exponent b of $(1 + n_e)^b$, with $n_e$ the number of triples that it is the answer of, or a function of the
             $n_e$ of all entities. The weights are scaled such that their mean is 1.
@@ -100,7 +101,7 @@ class NonSamplingLoss(PointwiseLoss):
                     f"{name}={exponent} is no exponent of a number of positives: choose a finite number, e.g. 0.5, or 0 for "
                     f"equal weights."
                 )
-        if not (math.isfinite(regularization_weight) and regularization_weight >= 0):
+        if regularization_weight is not None and not (math.isfinite(regularization_weight) and regularization_weight >= 0):
             raise ValueError(f"{regularization_weight=} is no weight: choose a finite number ≥ 0, e.g. 0.03.")
         if not (math.isfinite(regularization_power) and regularization_power >= 1):
             raise ValueError(f"{regularization_power=} makes no norm: choose a number ≥ 1, e.g. 3.")
@@ -193,7 +194,7 @@ class NonSamplingLoss(PointwiseLoss):
         total = torch.dot(scores, half_slope - b) + constant
         return total, half_slope.mul_(2)
 
-    def regularization(self, *vectors: tuple[Tensor, Tensor]) -> Tensor | float:
+    def regularization(self, weight: float, *vectors: tuple[Tensor, Tensor]) -> Tensor | float:
         r"""Compute the norms of the vectors of all observed triples, in closed form.
 
         What [lacroix2018]_ sums a triple at a time is a sum over entities and relations, with $n_x$ the number of places in
@@ -207,12 +208,11 @@ class NonSamplingLoss(PointwiseLoss):
         Of complex vectors, the norm is that of the absolute values. PyKEEN's own regularizers are another thing: they see
         each vector once, however many triples it occurs in.
 
+        :param weight: the weight λ
         :param vectors: the vectors, shape: (n, …), and how often each occurs, shape: (n,)
         :return: the sum
         """
-        if not self.regularization_weight:
-            return 0.0
-        return self.regularization_weight * sum(
+        return weight * sum(
             counts.to(x.real.dtype) @ x.abs().pow(self.regularization_power).flatten(start_dim=1).sum(dim=1)
             for x, counts in vectors
         )

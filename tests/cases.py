@@ -57,6 +57,10 @@ GRAPHS: dict[str, CoreTriplesFactory] = {
 }
 
 
+#: Weights of the loss that are the same for all
+UNIFORM: dict[str, Any] = dict(query_weight=0.0, candidate_weight=0.0, regularization_weight=0.0)
+
+
 class TripleWeighter(LossWeighter):
     """Gives every triple a weight of its own."""
 
@@ -142,7 +146,10 @@ def enumerated_regularization(model: ERModel, observed: Tensor, loss: NonSamplin
         for representations in (model.entity_representations, model.relation_representations)
     )
     vectors = [x[i] for h, r, t in observed.tolist() for xs, i in ((entities, h), (relations, r), (entities, t)) for x in xs]
-    return loss.regularization_weight * torch.stack([x.abs().pow(loss.regularization_power).sum() for x in vectors]).sum()
+    return (
+        require(loss.regularization_weight)
+        * torch.stack([x.abs().pow(loss.regularization_power).sum() for x in vectors]).sum()
+    )
 
 
 def require(x: float | None) -> float:
@@ -174,7 +181,7 @@ def enumerated_local_loss(
         if callable(loss.candidate_weight):
             candidates = loss.candidate_weight(answers)
         else:
-            candidates = (1 + answers) ** loss.candidate_weight
+            candidates = (1 + answers) ** require(loss.candidate_weight)
         candidates = candidates / candidates.mean()
         for entity, relation in observed[:, [given, 1]].unique(dim=0).tolist():
             where = (slice(None), relation, entity) if target == "head" else (entity, relation)
@@ -182,7 +189,7 @@ def enumerated_local_loss(
             if callable(loss.query_weight):
                 weight = loss.query_weight(torch.tensor([entity]), torch.tensor([relation]), n[None])[0]
             else:
-                weight = n ** (0.5 if loss.query_weight is None else loss.query_weight)
+                weight = n ** require(loss.query_weight)
             negatives = require(loss.negative_weight) * weight * candidates
             weights = torch.where(labels[where] == 1, loss.positive_weight, negatives)
             if weighter is not None:
@@ -220,7 +227,7 @@ def make_model(factory: CoreTriplesFactory, case: type[FactorizationTestCase], *
         interaction=interaction,
         entity_representations_kwargs=[representation] * len(interaction.entity_shape),
         relation_representations_kwargs=[representation] * len(interaction.relation_shape),
-        loss=NonSamplingLoss(positive_weight=1.5, negative_weight=0.2),
+        loss=NonSamplingLoss(positive_weight=1.5, negative_weight=0.2, **UNIFORM),
         random_seed=0,
     )
     return model.double()
@@ -347,7 +354,7 @@ class FactorizationTestCase:
     ) -> None:
         if label_smoothing and model.num_entities == 1:
             label_smoothing = 0.0  # refused, cf. test_errors
-        model.loss = NonSamplingLoss(positive_weight=1.5, negative_weight=0.2, reduction=reduction)
+        model.loss = NonSamplingLoss(positive_weight=1.5, negative_weight=0.2, reduction=reduction, **UNIFORM)
         monkeypatch.setattr(kernels, "kernel_for", lambda device, dtype: kernel)
         loop = NonSamplingTrainingLoop(
             model=model,
@@ -369,8 +376,8 @@ class FactorizationTestCase:
         ("target", "label_smoothing", "weighter", "loss_kwargs"),
         [
             ("both", 0.0, None, {}),
-            ("tail", 0.1, None, dict(candidate_weight=0.7, regularization_weight=0.3)),
-            ("head", 0.1, QueryWeighter(), dict(reduction="mean", query_weight=0.0, candidate_weight=lambda n: 1 + n**2)),
+            ("tail", 0.1, None, dict(query_weight=0.5, candidate_weight=0.7, regularization_weight=0.3)),
+            ("head", 0.1, QueryWeighter(), dict(reduction="mean", candidate_weight=lambda n: 1 + n**2)),
             ("both", 0.0, QueryWeighter(), dict(query_weight=weigh_by_everything, candidate_weight=-0.5)),
             ("both", 0.2, None, dict(reduction="mean", regularization_weight=0.2, regularization_power=2.5)),
         ],
@@ -391,7 +398,7 @@ class FactorizationTestCase:
     ) -> None:
         if label_smoothing and model.num_entities == 1:
             label_smoothing = 0.0  # refused, cf. test_errors
-        model.loss = NonSamplingLoss(positive_weight=1.5, negative_weight=0.2, **loss_kwargs)
+        model.loss = NonSamplingLoss(positive_weight=1.5, negative_weight=0.2, **{**UNIFORM, **loss_kwargs})
         monkeypatch.setattr(kernels, "kernel_for", lambda device, dtype: kernel)
         loop = NonSamplingLCWATrainingLoop(
             model=model,

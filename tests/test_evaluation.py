@@ -168,6 +168,15 @@ def test_metrics_and_options_are_pykeens() -> None:
     assert_same_ranks(model, dataset.testing.mapped_triples, evaluator_kwargs=options)
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_missing_filter_triples_are_pointed_out(known: bool, caplog: pytest.LogCaptureFixture) -> None:
+    factory = GRAPHS["ordinary"]
+    model = DistMult(triples_factory=factory, random_seed=0)
+    kwargs = dict(additional_filter_triples=[factory.mapped_triples]) if known else {}
+    FactorizedRankBasedEvaluator().evaluate(model, factory.mapped_triples, use_tqdm=False, **kwargs)
+    assert any("there were no `additional_filter_triples`" in r.getMessage() for r in caplog.records) != known
+
+
 class TestFallback:
     def test_model_without_factorization(self, caplog: pytest.LogCaptureFixture) -> None:
         dataset = get_dataset(dataset="nations")

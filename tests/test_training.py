@@ -11,6 +11,7 @@ import pytest
 import torch
 from cases import (
     GRAPHS,
+    UNIFORM,
     FactorizationTestCase,
     QueryWeighter,
     Recorder,
@@ -95,8 +96,16 @@ def assert_same_gradients(x: Recorder, y: Recorder, **tolerance: float) -> None:
 
 def make_distmult(factory: CoreTriplesFactory, **kwargs: Any) -> Model:
     return DistMult(
-        triples_factory=factory, embedding_dim=4, random_seed=0, loss=NonSamplingLoss(negative_weight=1e-3), **kwargs
+        triples_factory=factory,
+        embedding_dim=4,
+        random_seed=0,
+        loss=NonSamplingLoss(negative_weight=1e-3, **UNIFORM),
+        **kwargs,
     ).double()
+
+
+def make_loss(reduction: Any) -> NonSamplingLoss:
+    return NonSamplingLoss(negative_weight=0.2, reduction=reduction, **{**UNIFORM, "regularization_weight": 0.1})
 
 
 class TestBatches:
@@ -115,7 +124,9 @@ class TestBatches:
         recorders = []
         for sub_batch_size in (None, 1, 2, 5, 6, 100):
             model = make_model(FACTORY, Case, regularizer="lp", regularizer_kwargs=dict(weight=0.7), dropout=0.5)
-            model.loss = NonSamplingLoss(negative_weight=0.2, reduction=reduction, regularization_weight=0.1)
+            model.loss = NonSamplingLoss(
+                negative_weight=0.2, reduction=reduction, **{**UNIFORM, "regularization_weight": 0.1}
+            )
             recorder, _ = train(
                 model,
                 FACTORY,
@@ -163,7 +174,7 @@ class TestBatches:
     @staticmethod
     def _model(reduction: Any) -> ERModel:
         model = make_model(FACTORY, Case)
-        model.loss = NonSamplingLoss(negative_weight=0.2, reduction=reduction, regularization_weight=0.1)
+        model.loss = make_loss(reduction)
         return model
 
     def test_drop_last(self) -> None:
@@ -220,7 +231,7 @@ class TestRepresentations:
             entity_representations=base,
             entity_representations_kwargs=entities,
             relation_representations_kwargs=dict(shape=4),
-            loss=NonSamplingLoss(negative_weight=0.2),
+            loss=NonSamplingLoss(negative_weight=0.2, **UNIFORM),
             random_seed=0,
         )
         return model.double()
@@ -361,7 +372,7 @@ class TestLikePyKEEN:
         """PyKEEN's callback computes the loss with the validation triples as positives."""
         tracker = PythonResultTracker()
         loop = make(result_tracker=tracker, loss_weighter=weighter())
-        loop.model.loss = NonSamplingLoss(negative_weight=0.1)
+        loop.model.loss = NonSamplingLoss(negative_weight=0.1, **UNIFORM)
         callback = EvaluationLossTrainingCallback(nations.validation, maximum_batch_size=nations.validation.num_triples)
         loop.train(nations.training, num_epochs=3, callbacks=callback, use_tqdm=False)
         expected = enumerated(loop.model.double().eval(), nations.validation, weighted=True).item()

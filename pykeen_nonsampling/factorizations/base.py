@@ -97,6 +97,11 @@ class Factorization(ABC):
     #: the interaction whose scores this class factorizes
     interaction_cls: ClassVar[type[Interaction]]
 
+    #: what all candidates of a query weigh as negatives, relative to one positive, if the user does not say
+    negative_mass: ClassVar[float] = 100.0
+    #: what the vectors of a triple weigh, relative to its score, if the user does not say
+    regularization_weight: ClassVar[float] = 0.03
+
     def __init__(self, interaction: Interaction):
         """Initialize the factorization.
 

@@ -33,6 +33,10 @@ class TransEFactorization(Factorization):
     """
 
     interaction_cls: ClassVar[type[Interaction]] = TransEInteraction
+    # no score of unit vectors is far from 1/3, so the sum over all candidates is large, whatever is learned
+    negative_mass: ClassVar[float] = 3.0
+    # PyKEEN's TransE keeps entities on the unit sphere
+    regularization_weight: ClassVar[float] = 0.0
 
     def __init__(self, interaction: TransEInteraction, scale: float = 1 / 3, offset: float = 1.0):
         """Initialize the factorization.

@@ -5,8 +5,9 @@ from __future__ import annotations
 import gc
 import logging
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from hashlib import md5
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from class_resolver import HintOrType, OptionalKwargs
@@ -53,8 +54,14 @@ class FactorizedTrainingLoop(TrainingLoop[BatchType], ABC):
         num_epochs=dict(type=int, low=100, high=1000, q=100),
     )
 
+    #: what a study searches of the loss, beside the loss's own ``hpo_default``
+    loss_hpo_default: ClassVar[Mapping[str, Any]] = {
+        "regularization_weight": {"type": float, "low": 1.0e-3, "high": 1.0, "log": True},
+    }
+
     model: ERModel
-    _negative_weight: float
+    #: what is used of the loss's weights
+    _weights: dict[str, Any]
     _factorization: Factorization
     _sub_batch_size: int | None
     _random_states: tuple[Tensor, Tensor | None]
@@ -151,25 +158,25 @@ class FactorizedTrainingLoop(TrainingLoop[BatchType], ABC):
             graph = Graph.from_factory(triples_factory, self.num_entities, self.model.num_relations).to(self.model.device)
             if not self._indexed:
                 # callbacks may look at other triples later on, which are not trained on
-                self._negative_weight = self._chosen("negative_weight", self._default_negative_weight(graph))
+                self._choose(graph)
             self._indexed[id(triples_factory)] = triples_factory, self._weigh(graph, triples_factory)
         return self._indexed[id(triples_factory)][1]
 
-    def _chosen(self, name: str, value: float) -> float:
-        """Return a parameter of the loss, or the value that goes with the graph, if the user left it to that."""
-        if getattr(self.loss, name) is not None:
-            return getattr(self.loss, name)
-        logger.warning(
-            "No %s was given for the loss: using %.3g, which goes with this graph. Set another by loss_kwargs=dict(%s=…).",
-            name,
-            value,
-            name,
-        )
-        return value
+    def _choose(self, graph: Graph) -> None:
+        """Choose by the graph to train on what the user left open."""
+        self._weights = {}
+        chosen = {}
+        for name, default in self._default_weights(graph).items():
+            value = getattr(self.loss, name)
+            self._weights[name] = default if value is None else value
+            if value is None:
+                chosen[name] = f"{name}={default:.3g}"
+        if chosen:
+            logger.warning("By this graph and model, loss_kwargs=dict(%s) were chosen.", ", ".join(chosen.values()))
 
     @abstractmethod
-    def _default_negative_weight(self, graph: Graph) -> float:
-        """Compute the weight of a negative that goes with a graph."""
+    def _default_weights(self, graph: Graph) -> dict[str, float]:
+        """Compute the weights that go with a graph, by the name of the loss's parameter."""
 
     @abstractmethod
     def _weigh(self, graph: Graph, triples_factory: CoreTriplesFactory) -> BatchType:
@@ -239,10 +246,12 @@ class FactorizedTrainingLoop(TrainingLoop[BatchType], ABC):
                 self._check_scale(self._factorization.score_moments(heads, relations, tails))
         targets = self.loss.targets(label_smoothing, num_entities=self.num_entities)
         loss = self._sum(part, heads, relations, tails, targets)
-        if self.loss.regularization_weight:
+        if self._weights["regularization_weight"]:
             entity_counts, relation_counts = part.counts(self.num_entities, self.model.num_relations)
             loss = loss + self.loss.regularization(
-                *((x, entity_counts) for x in vectors.entities), *((x, relation_counts) for x in vectors.relations)
+                self._weights["regularization_weight"],
+                *((x, entity_counts) for x in vectors.entities),
+                *((x, relation_counts) for x in vectors.relations),
             )
         regularization = self.model.collect_regularization_term()
         if self.loss.reduction == "mean":

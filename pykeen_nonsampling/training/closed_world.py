@@ -35,9 +35,9 @@ class NonSamplingTrainingLoop(FactorizedTrainingLoop[Graph]):
 
     # docstr-coverage: inherited
     def _weigh(self, graph: Graph, triples_factory: CoreTriplesFactory) -> Graph:
-        for name, default in (("query_weight", None), ("candidate_weight", 0.0)):
+        for name in ("query_weight", "candidate_weight"):
             value = getattr(self.loss, name)
-            if value != default:
+            if value:
                 raise ValueError(
                     f"{name}={value} has no use in the closed world, where all triples count and none belongs to a query. "
                     f"Leave it out, or use training_loop='nonsamplinglcwa'."
@@ -45,8 +45,11 @@ class NonSamplingTrainingLoop(FactorizedTrainingLoop[Graph]):
         return graph.weigh(self.loss_weighter, self.loss_weighter_kwargs)
 
     # docstr-coverage: inherited
-    def _default_negative_weight(self, graph: Graph) -> float:
-        return NEGATIVE_MASS * len(graph) / self._num_scores(graph)
+    def _default_weights(self, graph: Graph) -> dict[str, float]:
+        return {
+            "negative_weight": min(1.0, NEGATIVE_MASS * len(graph) / self._num_scores(graph)),
+            "regularization_weight": self._factorization.regularization_weight,
+        }
 
     # docstr-coverage: inherited
     def _num_scores(self, batch: Graph) -> float:
@@ -54,8 +57,9 @@ class NonSamplingTrainingLoop(FactorizedTrainingLoop[Graph]):
 
     # docstr-coverage: inherited
     def _sum(self, batch: Graph, heads: Tensor, relations: Tensor, tails: Tensor, targets: tuple[float, float]) -> Tensor:
+        negative_weight = self._weights["negative_weight"]
         positives = sum_over_triples(
-            cost=lambda scores, part: self.loss.positive_cost(scores, part.weights, self._negative_weight, targets),
+            cost=lambda scores, part: self.loss.positive_cost(scores, part.weights, negative_weight, targets),
             factorization=self._factorization,
             graph=batch,
             heads=heads,
@@ -64,4 +68,4 @@ class NonSamplingTrainingLoop(FactorizedTrainingLoop[Graph]):
             memory_budget=self.memory_budget,
         )
         moments = self._factorization.score_moments(heads, relations, tails)
-        return positives + (batch.share * self._negative_weight) * moments.squared_distance(targets[1])
+        return positives + (batch.share * negative_weight) * moments.squared_distance(targets[1])

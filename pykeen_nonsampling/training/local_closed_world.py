@@ -27,9 +27,6 @@ TARGETS: dict[object, tuple[Target, ...]] = {
     "both": (LABEL_TAIL, LABEL_HEAD),
 }
 
-#: What all negatives of a query weigh, relative to a positive, unless the user says what one weighs
-NEGATIVE_MASS = 100.0
-
 
 class NonSamplingLCWATrainingLoop(FactorizedTrainingLoop[Sides]):
     r"""A training loop over all candidates of each query that occurs, without scoring any of them.
@@ -69,7 +66,6 @@ class NonSamplingLCWATrainingLoop(FactorizedTrainingLoop[Sides]):
     def _weigh(self, graph: Graph, triples_factory: CoreTriplesFactory) -> Sides:
         default = LABEL_TAIL if triples_factory.create_inverse_triples else "both"
         targets = TARGETS[default if self.target is None else self.target]
-        self._query_weight = 0.5 if self.loss.query_weight is None else self.loss.query_weight
         sides = {target: graph if target == LABEL_TAIL else graph.reverse() for target in targets}
         return Sides({target: self._weigh_side(side, target) for target, side in sides.items()})
 
@@ -78,16 +74,20 @@ class NonSamplingLCWATrainingLoop(FactorizedTrainingLoop[Sides]):
         dtype = next(x.real.dtype for x in self.model.parameters() if x.is_floating_point() or x.is_complex())
         (entities, relations), positives = graph.pairs.unbind(dim=-1), graph.positives.to(dtype)
         candidates = None
-        if self.loss.candidate_weight:
+        if self._weights["candidate_weight"]:
             answers = graph.tails.bincount(minlength=self.num_entities).to(dtype)
-            candidates = _weigh(self.loss.candidate_weight, "candidate_weight", 1 + answers, answers)
+            candidates = _weigh(self._weights["candidate_weight"], "candidate_weight", 1 + answers, answers)
             candidates = candidates / candidates.mean()
-        queries = _weigh(self._query_weight, "query_weight", positives, entities, relations, positives)
+        queries = _weigh(self._weights["query_weight"], "query_weight", positives, entities, relations, positives)
+        queries = self._weights["negative_weight"] * queries
+        if self.loss.query_weight is None:
+            # a negative that weighs more than a positive is what small graphs suffer from
+            queries = queries.clamp(max=self.loss.positive_weight)
         whole = self._weigh_queries(entities, relations, target)
         if whole is not None:
             queries = queries * whole
         index = graph.query_index
-        queries = (self._negative_weight * queries)[index]
+        queries = queries[index]
         return Graph(
             graph.triples,
             weights=None if whole is None else whole[index],
@@ -120,8 +120,13 @@ class NonSamplingLCWATrainingLoop(FactorizedTrainingLoop[Sides]):
         return check_weights(weights.expand(e.shape).squeeze(dim=-1), f"{weighter} gives", "a query's weight")
 
     # docstr-coverage: inherited
-    def _default_negative_weight(self, graph: Graph) -> float:
-        return NEGATIVE_MASS / self.num_entities
+    def _default_weights(self, graph: Graph) -> dict[str, float]:
+        return {
+            "negative_weight": min(1.0, self._factorization.negative_mass / self.num_entities),
+            "query_weight": 0.5,
+            "candidate_weight": 0.5,
+            "regularization_weight": self._factorization.regularization_weight,
+        }
 
     # docstr-coverage: inherited
     def _num_scores(self, batch: Sides) -> float:
