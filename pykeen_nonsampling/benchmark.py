@@ -52,7 +52,7 @@ RATIOS: Mapping[str, tuple[str, str]] = {
     "epoch/floor": ("epoch_seconds", "floor_seconds"),
     "autograd/epoch": ("autograd_seconds", "epoch_seconds"),
     "slcwa/epoch": ("slcwa_seconds", "epoch_seconds"),
-    "lcwa/epoch": ("lcwa_seconds", "epoch_seconds"),
+    "lcwa/local epoch": ("lcwa_seconds", "local_epoch_seconds"),
     "pykeen evaluation/ours": ("pykeen_evaluation_seconds", "evaluation_seconds"),
 }
 
@@ -109,7 +109,7 @@ class Benchmark:
         settings = self.settings
         subjects = [(model, dim) for model in settings.models for dim in settings.dims]
         baselines = (1 + min(settings.repeats, settings.baseline_repeats)) * (1 + len(settings.loops))
-        total = len(subjects) * (1 + 4 * (1 + settings.repeats) + baselines)
+        total = len(subjects) * (1 + 5 * (1 + settings.repeats) + baselines)
         total += settings.growth * (1 + settings.repeats) * sum(len(sizes) for sizes in GROWTH.values())
         with tqdm(total=total, unit="step", leave=False) as bar:
             for model, dim in subjects:

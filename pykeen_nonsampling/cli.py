@@ -56,7 +56,7 @@ def main() -> None:
 @click.option(
     "--negative-weight",
     type=float,
-    show_default="10 / number of entities",
+    show_default="chosen by the graph",
     help="Weight of a negative triple without sampling.",
 )
 @click.option("--learning-rate", type=float, default=0.01, show_default=True, help="Adam's learning rate, for both.")
@@ -87,15 +87,15 @@ def compare(
 ) -> None:
     """Compare training on all negatives with training on sampled ones.
 
-    Trains the same model by the training loops nonsampling and slcwa (PyKEEN's default, with the model's default loss),
-    evaluates both with PyKEEN's evaluator, prints a table, and writes it with the learning curves.
+    Trains the same model by the training loops nonsampling, nonsamplinglcwa and slcwa (PyKEEN's default, with the model's
+    default loss), evaluates all with PyKEEN's evaluator, prints a table, and writes it with the learning curves.
     """
     _check_matplotlib()
     if (training is None) != (testing is None):
         raise click.UsageError("--training and --testing go together: give both files, or none for --dataset.")
     if training and context.get_parameter_source("dataset") is not click.core.ParameterSource.DEFAULT:
         raise click.UsageError("--dataset and --training/--testing exclude each other: give one of them.")
-    _silence("pykeen", "torch_max_mem")
+    _silence("pykeen", "torch_max_mem", "pykeen_nonsampling")
 
     from pykeen.datasets import dataset_resolver, get_dataset
     from pykeen.models import model_resolver
@@ -108,29 +108,28 @@ def compare(
         data, name = get_dataset(dataset=_lookup(dataset_resolver, dataset, "dataset")), dataset
     model_cls = _lookup(model_resolver, model, "model")
     model = model_cls.__name__
-    if negative_weight is None:
-        negative_weight = 10 / data.num_entities
-
     click.echo(
         f"{model} with {dim} dimensions on {name}: {data.num_entities:,} entities, {data.num_relations:,} relations, "
         f"{data.training.num_triples:,} training triples.\n"
-        f"nonsampling: {epochs} epochs on all {data.num_entities**2 * data.num_relations:,} triples, "
-        f"c⁻ = {negative_weight:.2g}; slcwa: {slcwa_epochs} epochs with {num_negatives} negatives for each triple."
+        f"nonsampling: {epochs} epochs on all {data.num_entities**2 * data.num_relations:,} triples; nonsamplinglcwa: "
+        f"{epochs} epochs on all candidates of each query; slcwa: {slcwa_epochs} epochs with {num_negatives} negatives for "
+        f"each triple."
     )
     comparison = Comparison(dataset=data, model=model, dimension=dim, learning_rate=learning_rate, evaluations=10)
     settings: dict[str, dict[str, Any]] = {
-        "nonsampling": dict(
+        training_loop: dict(
             epochs=epochs,
             loss="nonsampling",
             loss_kwargs=dict(negative_weight=negative_weight),
-        ),
-        "slcwa": dict(
-            epochs=slcwa_epochs,
-            loss=model_cls.loss_default,
-            negative_sampler_kwargs=dict(num_negs_per_pos=num_negatives),
-            training_kwargs=dict(batch_size=batch_size),
-        ),
+        )
+        for training_loop in ("nonsampling", "nonsamplinglcwa")
     }
+    settings["slcwa"] = dict(
+        epochs=slcwa_epochs,
+        loss=model_cls.loss_default,
+        negative_sampler_kwargs=dict(num_negs_per_pos=num_negatives),
+        training_kwargs=dict(batch_size=batch_size),
+    )
     try:
         for training_loop, kwargs in settings.items():
             # what happens only once in a process, such as lazy imports, is nobody's training time

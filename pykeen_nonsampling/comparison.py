@@ -11,9 +11,12 @@ from typing import Any
 import pandas as pd
 from pykeen.datasets import Dataset
 from pykeen.evaluation import RankBasedEvaluator
+from pykeen.models import model_resolver
 from pykeen.pipeline import pipeline
 from pykeen.training import TrainingCallback, TrainingLoop
 from pykeen.triples import CoreTriplesFactory
+
+from .defaults import MODEL_DEFAULTS
 
 __all__ = [
     "Comparison",
@@ -29,17 +32,6 @@ METRICS: Mapping[str, str] = {
     "MR": "both.realistic.arithmetic_mean_rank",
 }
 SECONDS = "training seconds"
-
-#: What each model needs beside PyKEEN's defaults: only scores that can reach 1 and 0 fit a squared loss, so vectors are free
-#: in length and small at the start; TransE needs the 2-norm. Both training loops get the same.
-MODEL_KWARGS: Mapping[str, Mapping[str, Any]] = {
-    "distmult": dict(
-        entity_constrainer=None, entity_initializer="xavier_normal", relation_initializer="xavier_normal", regularizer=None
-    ),
-    "complex": dict(entity_initializer="xavier_normal", relation_initializer="xavier_normal", regularizer=None),
-    "simple": dict(entity_initializer="xavier_normal", relation_initializer="xavier_normal"),
-    "transe": dict(scoring_fct_norm=2),
-}
 
 
 class LearningCurve(TrainingCallback):
@@ -115,7 +107,8 @@ class Comparison:
         result = pipeline(
             dataset=self.dataset,
             model=self.model,
-            model_kwargs=dict(embedding_dim=self.dimension, **MODEL_KWARGS.get(self.model.lower(), {})),
+            # what this package fills in for its training loops; all get the same
+            model_kwargs=dict(embedding_dim=self.dimension, **MODEL_DEFAULTS.get(model_resolver.lookup(self.model), {})),
             training_loop=training_loop,
             training_kwargs=training_kwargs,
             epochs=epochs,

@@ -33,7 +33,7 @@ from .evaluation import FactorizedRankBasedEvaluator
 from .factorizations import Factorization, Moments
 from .losses import NEGATIVE_WEIGHT, NonSamplingLoss
 from .models import factorize_model, features
-from .training import NonSamplingTrainingLoop
+from .training import FactorizedTrainingLoop, NonSamplingLCWATrainingLoop, NonSamplingTrainingLoop
 
 __all__ = [
     "BatchTimer",
@@ -171,10 +171,15 @@ def autograd_loss(model: ERModel, factorization: Factorization, loss: NonSamplin
     return positives + NEGATIVE_WEIGHT * moments.second + model.collect_regularization_term()
 
 
-def make_loop(name: str, triples_factory: CoreTriplesFactory, dim: int) -> NonSamplingTrainingLoop:
-    """Create a model and this package's training loop for it."""
+def make_loop(
+    name: str,
+    triples_factory: CoreTriplesFactory,
+    dim: int,
+    training_loop: type[FactorizedTrainingLoop[Any]] = NonSamplingTrainingLoop,
+) -> FactorizedTrainingLoop[Any]:
+    """Create a model and one of this package's training loops for it."""
     model = make_model(name, triples_factory, dim, loss=NonSamplingLoss(negative_weight=NEGATIVE_WEIGHT))
-    return NonSamplingTrainingLoop(model=model, triples_factory=triples_factory, **OPTIMIZER)
+    return training_loop(model=model, triples_factory=triples_factory, **OPTIMIZER)
 
 
 def train_epochs(loop: TrainingLoop[Any], triples_factory: CoreTriplesFactory, epochs: int = EPOCHS) -> float:
@@ -211,10 +216,11 @@ class Subject:
     """One model of one dimension on one dataset, and the ways to take its times."""
 
     def __init__(self, dataset: Dataset, model: str, dim: int):
-        """Create the model twice, for this package's training loop and for PyKEEN's."""
+        """Create the model once for each of this package's training loops, and once for PyKEEN's."""
         self.dataset = dataset
         self.training: CoreTriplesFactory = dataset.training
         self.loop = make_loop(model, self.training, dim)
+        self.local_loop = make_loop(model, self.training, dim, NonSamplingLCWATrainingLoop)
         self.ours = self.loop.model
         self.theirs = make_model(model, self.training, dim)
         self.factorization = factorize_model(self.ours)
@@ -246,6 +252,10 @@ class Subject:
     def epoch(self) -> float:
         """Time epochs of this package's training loop, optimizer step and all."""
         return train_epochs(self.loop, self.training)
+
+    def local_epoch(self) -> float:
+        """Time epochs under the local closed world assumption."""
+        return train_epochs(self.local_loop, self.training)
 
     def autograd(self) -> float:
         """Time the loss and its gradient by plain autograd, without an optimizer step."""
@@ -318,6 +328,7 @@ class Subject:
             for name, measure in (
                 ("floor_seconds", self.floor),
                 ("epoch_seconds", self.epoch),
+                ("local_epoch_seconds", self.local_epoch),
                 ("autograd_seconds", self.autograd),
                 ("evaluation_seconds", self.evaluation),
             )

@@ -107,9 +107,9 @@ class NonSamplingLCWATrainingLoop(FactorizedTrainingLoop[Sides]):
         reason = "Use one whose weights depend on the relation and the given entity alone, e.g. RelationLossWeighter."
         try:
             weights = weighter(h=None, r=r, t=e) if target == LABEL_HEAD else weighter(h=e, r=r, t=None)
-        except TypeError as error:
+        except Exception as error:
             raise ValueError(
-                f"{weighter} cannot weigh all candidates of a query at once, for which it is given {target}=None: {error}. "
+                f"{weighter} cannot weigh all candidates of a query at once, for which it gets {target}=None: {error!r}. "
                 f"{reason}"
             ) from error
         if weights.numel() > 1 and weights.shape != e.shape:

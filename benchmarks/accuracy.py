@@ -1,0 +1,106 @@
+"""How good the embeddings are: search on validation triples, and test what was found.
+
+    python benchmarks/accuracy.py search pykeen_nonsampling/experiments/nonsamplinglcwa/distmult_fb15k237.json \
+        --vary loss_kwargs.negative_weight=0.005,0.01,0.02 --vary loss_kwargs.candidate_weight=0,0.5
+
+tries all combinations, one training each, and tells the MRR on the validation triples. The test triples are not looked at.
+
+    python benchmarks/accuracy.py test pykeen_nonsampling/experiments/*/*.json
+
+trains each configuration and writes what it reaches on the test triples, and in what time, into the file.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+import torch
+from pykeen.pipeline import PipelineResult, pipeline
+
+METRICS = {
+    "mrr": "both.realistic.inverse_harmonic_mean_rank",
+    "hits_at_1": "both.realistic.hits_at_1",
+    "hits_at_3": "both.realistic.hits_at_3",
+    "hits_at_10": "both.realistic.hits_at_10",
+    "mean_rank": "both.realistic.arithmetic_mean_rank",
+}
+FILES = click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+
+
+def run(configuration: Mapping[str, Any], seed: int, testing: bool) -> PipelineResult:
+    """Train by the pipeline of a configuration, and evaluate on the test or on the validation triples."""
+    kwargs = {**configuration, "random_seed": seed, "use_testing_data": testing}
+    kwargs["training_kwargs"] = {**kwargs.get("training_kwargs", {}), "use_tqdm": False}
+    kwargs["evaluation_kwargs"] = {**kwargs.get("evaluation_kwargs", {}), "use_tqdm": False}
+    return pipeline(**kwargs)
+
+
+def summarize(result: PipelineResult) -> dict[str, float]:
+    """Collect the metrics and the seconds of training."""
+    summary = {name: round(float(result.get_metric(key)), 4) for name, key in METRICS.items()}
+    return {**summary, "training_seconds": round(result.train_seconds, 1)}
+
+
+def variants(configuration: dict[str, Any], vary: tuple[str, ...]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Combine all values of what varies."""
+    names, values = [], []
+    for option in vary:
+        name, _, choices = option.partition("=")
+        names.append(name.split("."))
+        values.append(choices.split(","))
+    for combination in itertools.product(*values):
+        variant = copy.deepcopy(configuration)
+        for path, value in zip(names, combination, strict=True):
+            target = variant
+            for key in path[:-1]:
+                target = target.setdefault(key, {})
+            target[path[-1]] = json.loads(value)
+        epochs = variant["training_kwargs"]["num_epochs"]
+        if variant.get("lr_scheduler") == "CosineAnnealingLR":
+            variant["lr_scheduler_kwargs"] = dict(T_max=epochs)
+        yield " ".join(f"{'.'.join(path)}={value}" for path, value in zip(names, combination, strict=True)), variant
+
+
+@click.group()
+def main() -> None:
+    """Search for, and test, hyper-parameters."""
+
+
+@main.command()
+@FILES
+@click.option("--vary", multiple=True, help="A parameter of pipeline() and its values, as in a.b=1,2")
+@click.option("--seed", default=0, show_default=True)
+def search(paths: tuple[Path, ...], vary: tuple[str, ...], seed: int) -> None:
+    """Train variants of configurations, and tell how they do on the validation triples."""
+    for path in paths:
+        for name, variant in variants(json.loads(path.read_text())["pipeline"], vary):
+            click.echo(f"{path.stem} {name}: {summarize(run(variant, seed, testing=False))}")
+
+
+@main.command()
+@FILES
+@click.option("--seeds", default=1, show_default=True, help="The number of random seeds.")
+def test(paths: tuple[Path, ...], seeds: int) -> None:
+    """Train configurations, and write what they reach on the test triples into their files."""
+    for path in paths:
+        content = json.loads(path.read_text())
+        runs = [summarize(run(content["pipeline"], seed, testing=True)) for seed in range(seeds)]
+        content["results"] = {
+            "seeds": list(range(seeds)),
+            **{name: [result[name] for result in runs] for name in runs[0]},
+            "threads": torch.get_num_threads(),
+            "cores": os.cpu_count(),
+        }
+        path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+        click.echo(f"{path.stem}: {content['results']}")
+
+
+if __name__ == "__main__":
+    main()

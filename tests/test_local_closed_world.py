@@ -1,0 +1,209 @@
+"""The local closed world: PyKEEN's LCWA loop, without scoring a candidate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from cases import GRAPHS, UNIFORM, Recorder, TripleWeighter, make_factory
+from pykeen.datasets import Nations
+from pykeen.models import DistMult, ERModel, Model, TransE
+from pykeen.nn.modules import DistMultInteraction
+from pykeen.training import LCWATrainingLoop
+from pykeen.triples import CoreTriplesFactory
+from pykeen.triples.weights import LossWeighter, RelationLossWeighter
+from torch import Tensor
+
+from pykeen_nonsampling import NonSamplingLCWATrainingLoop, NonSamplingLoss, NonSamplingTrainingLoop
+from pykeen_nonsampling.graph import Graph
+
+FACTORY = GRAPHS["ordinary"]
+
+
+def make_distmult(factory: CoreTriplesFactory = FACTORY, **loss_kwargs: Any) -> Model:
+    loss = NonSamplingLoss(**{"negative_weight": 0.1, **UNIFORM, **loss_kwargs})
+    return DistMult(triples_factory=factory, embedding_dim=4, random_seed=0, loss=loss, regularizer=None).double()
+
+
+def train(model: Model, factory: CoreTriplesFactory = FACTORY, num_epochs: int = 1, **kwargs: Any) -> tuple[Recorder, float]:
+    recorder = Recorder()
+    loop = NonSamplingLCWATrainingLoop(model=model, triples_factory=factory, **kwargs)
+    # the parameters are drawn when training begins
+    torch.manual_seed(0)
+    losses = loop.train(factory, num_epochs=num_epochs, callbacks=recorder, use_tqdm=False)
+    assert losses is not None
+    return recorder, losses[0]
+
+
+class TestLikePyKEENsLoop:
+    """The loss and the gradient are those of PyKEEN's loop with the same loss, which scores all candidates."""
+
+    @pytest.mark.parametrize("target", ["tail", "head", 2, 0])
+    @pytest.mark.parametrize("reduction", ["sum", "mean"])
+    @pytest.mark.parametrize("weighted", [False, True])
+    @pytest.mark.parametrize("create_inverse_triples", [False, True])
+    def test_first_step(self, target: Any, reduction: Any, weighted: bool, create_inverse_triples: bool) -> None:
+        factory = Nations(create_inverse_triples=create_inverse_triples).training
+        weights = torch.linspace(0.1, 2.0, factory.num_relations, dtype=torch.double)
+        loss_weighter = RelationLossWeighter(weights) if weighted else None
+        ours, recorder = make_distmult(factory, reduction=reduction), Recorder()
+        gradients, loss = train(ours, factory, target=target, loss_weighter=loss_weighter)
+        theirs = LCWATrainingLoop(
+            model=make_distmult(factory, reduction=reduction, query_weight=None, candidate_weight=None),
+            triples_factory=factory,
+            target=target,
+            loss_weighter=loss_weighter,
+            automatic_memory_optimization=False,
+        )
+        torch.manual_seed(0)
+        losses = theirs.train(factory, num_epochs=1, batch_size=10**6, callbacks=recorder, use_tqdm=False)
+        assert losses is not None
+        # PyKEEN has 32 bits for labels
+        assert loss == pytest.approx(losses[0], rel=1e-5)
+        for name, gradient in gradients.gradients[0].items():
+            torch.testing.assert_close(gradient, recorder.gradients[0][name], rtol=1e-4, atol=1e-6)
+
+    def test_both_ends_are_the_sum_of_either(self) -> None:
+        both, tail, head = (train(make_distmult(), target=target)[1] for target in ("both", "tail", "head"))
+        assert both == pytest.approx(tail + head, rel=1e-12)
+
+
+class TestTargets:
+    def test_both_by_default(self) -> None:
+        assert train(make_distmult())[1] == train(make_distmult(), target="both")[1]
+
+    def test_tails_only_with_inverse_triples(self) -> None:
+        factory = GRAPHS["inverse triples"]
+        assert train(make_distmult(factory), factory)[1] == train(make_distmult(factory), factory, target="tail")[1]
+        assert train(make_distmult(factory), factory)[1] != train(make_distmult(factory), factory, target="both")[1]
+
+    @pytest.mark.parametrize("target", ["relation", 1, "tails", 7])
+    def test_others_are_refused(self, target: Any) -> None:
+        with pytest.raises(ValueError, match=r"target=.*choose 'tail', 'head' or 'both'"):
+            train(make_distmult(), target=target)
+
+
+class TestWeights:
+    """What the user leaves open is chosen by the graph; what the user says is taken as it is."""
+
+    @staticmethod
+    def weights(model: Model, factory: CoreTriplesFactory = FACTORY, **kwargs: Any) -> dict[str, Graph]:
+        loop = NonSamplingLCWATrainingLoop(model=model, triples_factory=factory, **kwargs)
+        loop.train(factory, num_epochs=1, use_tqdm=False)
+        return dict(loop._graph(factory).sides)
+
+    @staticmethod
+    def negatives(side: Graph) -> list[float]:
+        """Return the weights of the distinct queries."""
+        return side.query_weights.tolist()
+
+    def test_default_query_weights_never_exceed_that_of_a_positive(self, caplog: pytest.LogCaptureFixture) -> None:
+        triples = [(0, 0, t) for t in range(100)] + [(1, 0, 0)]
+        factory = make_factory(triples, 400, 1)
+        model = DistMult(triples_factory=factory, random_seed=0, loss=NonSamplingLoss(positive_weight=0.5))
+        side = self.weights(model, factory)["tail"]
+        assert self.negatives(side) == pytest.approx([0.5, 100 / 400])
+        (message,) = [r.getMessage() for r in caplog.records if "were chosen" in r.getMessage()]
+        assert "negative_weight=0.25, query_weight=0.5, candidate_weight=0.5, regularization_weight=0.03" in message
+
+    def test_explicit_query_weights_are_not_bounded(self) -> None:
+        triples = [(0, 0, t) for t in range(100)] + [(1, 0, 0)]
+        factory = make_factory(triples, 400, 1)
+        side = self.weights(make_distmult(factory, negative_weight=0.25, query_weight=0.5), factory)["tail"]
+        assert self.negatives(side) == pytest.approx([2.5, 0.25])
+
+    def test_small_graphs(self, caplog: pytest.LogCaptureFixture) -> None:
+        model = DistMult(triples_factory=FACTORY, random_seed=0, loss=NonSamplingLoss())
+        assert set(self.negatives(self.weights(model)["head"])) == {1.0}
+        assert any("negative_weight=1," in r.getMessage() for r in caplog.records)
+
+    def test_models_have_their_own(self, caplog: pytest.LogCaptureFixture) -> None:
+        model = TransE(triples_factory=FACTORY, random_seed=0, scoring_fct_norm=2, loss=NonSamplingLoss())
+        self.weights(model)
+        assert any("negative_weight=0.6," in r.getMessage() for r in caplog.records)
+
+    def test_nothing_is_said_if_nothing_is_left_open(self, caplog: pytest.LogCaptureFixture) -> None:
+        self.weights(make_distmult())
+        assert not [r for r in caplog.records if "were chosen" in r.getMessage()]
+
+    def test_mean_of_candidate_weights_is_one(self) -> None:
+        for side in self.weights(make_distmult(candidate_weight=0.7)).values():
+            assert side.negatives.candidates is not None
+            assert side.negatives.candidates.mean() == pytest.approx(1.0)
+
+    def test_other_triples_do_not_change_what_was_chosen(self, caplog: pytest.LogCaptureFixture) -> None:
+        model = DistMult(triples_factory=FACTORY, random_seed=0, loss=NonSamplingLoss())
+        loop = NonSamplingLCWATrainingLoop(model=model, triples_factory=FACTORY)
+        loop.train(FACTORY, num_epochs=1, use_tqdm=False)
+        loop._graph(make_factory([(0, 0, 1)], 5, 3))
+        assert len([r for r in caplog.records if "were chosen" in r.getMessage()]) == 1
+
+
+class TestErrors:
+    @pytest.mark.parametrize("name", ["query_weight", "candidate_weight"])
+    @pytest.mark.parametrize("value", [float("nan"), float("inf")])
+    def test_exponents(self, name: str, value: float) -> None:
+        with pytest.raises(ValueError, match=f"{name}={value} is no exponent"):
+            NonSamplingLoss(**{name: value})
+
+    @pytest.mark.parametrize(
+        ("kwargs", "message"),
+        [
+            (dict(regularization_weight=-1.0), "regularization_weight=-1.0 is no weight"),
+            (dict(regularization_weight=float("nan")), "regularization_weight=nan is no weight"),
+            (dict(regularization_power=0.5), "regularization_power=0.5 makes no norm"),
+        ],
+    )
+    def test_regularization(self, kwargs: dict[str, float], message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            NonSamplingLoss(**kwargs)  # type: ignore[arg-type]
+
+    def test_functions_of_the_wrong_shape(self) -> None:
+        with pytest.raises(ValueError, match=r"query_weight=.* gives weights of shape \(1,\), but \(5,\) are needed"):
+            train(make_distmult(query_weight=lambda e, r, n: torch.ones(1)))
+
+    def test_functions_of_negative_values(self) -> None:
+        with pytest.raises(ValueError, match=r"candidate_weight=.* gives weights from -"):
+            train(make_distmult(candidate_weight=lambda n: n - 5))
+
+    @pytest.mark.parametrize("name", ["query_weight", "candidate_weight"])
+    def test_closed_world_has_no_queries(self, name: str) -> None:
+        loop = NonSamplingTrainingLoop(model=make_distmult(**{name: 0.5}), triples_factory=FACTORY)
+        with pytest.raises(ValueError, match=f"{name}=0.5 has no use in the closed world"):
+            loop.train(FACTORY, num_epochs=1, use_tqdm=False)
+
+    def test_loss_weighter_of_single_triples(self) -> None:
+        class Popular(LossWeighter):
+            def __call__(self, h: Tensor | None, r: Tensor | None, t: Tensor | None) -> Tensor:
+                return torch.linspace(1, 2, 5) if t is None else torch.ones(())
+
+        for weighter, message in (
+            (TripleWeighter(), "cannot weigh all candidates of a query at once"),
+            (Popular(), r"gives weights of shape \(5,\) for 5 queries, which differ among the candidates"),
+        ):
+            with pytest.raises(ValueError, match=rf"{message}.*RelationLossWeighter"):
+                train(make_distmult(), loss_weighter=weighter, target="tail")
+
+    def test_queries_that_are_not_linear_in_the_heads(self) -> None:
+        from pykeen_nonsampling.factorizations import DistMultFactorization, NotDecomposableError
+
+        class Shifted(DistMultInteraction):
+            def forward(self, h, r, t):  # type: ignore[no-untyped-def]
+                return ((h * r + 1) * t).sum(dim=-1)
+
+        class ShiftedFactorization(DistMultFactorization):
+            interaction_cls = Shifted
+
+            def queries(self, heads: Tensor, relations: Tensor) -> Tensor:
+                return heads * relations + 1
+
+        model: Any = ERModel(
+            triples_factory=FACTORY,
+            interaction=Shifted,
+            entity_representations_kwargs=dict(shape=4),
+            relation_representations_kwargs=dict(shape=4),
+            loss=NonSamplingLoss(),
+        )
+        with pytest.raises(NotDecomposableError, match="has to define head_queries"):
+            train(model, factorization=ShiftedFactorization)
