@@ -90,6 +90,10 @@ def _complete_pipeline(kwargs: dict[str, Any], training_loop: type[FactorizedTra
 def _complete_study(kwargs: dict[str, Any], training_loop: type[FactorizedTrainingLoop[Any]]) -> dict[str, Any]:
     """Put the default loss, its search space, and the default model in place."""
     kwargs = _complete_model(_complete_loss(kwargs))
+    if "regularizer" in kwargs.get("model_kwargs", {}):
+        # in a study, it has a place of its own
+        kwargs["model_kwargs"].pop("regularizer")
+        kwargs["regularizer"] = "no"
     loss_kwargs = kwargs.get("loss_kwargs") or {}
     ranges = {name: space for name, space in training_loop.loss_hpo_default.items() if name not in loss_kwargs}
     return {**kwargs, "loss_kwargs_ranges": {**ranges, **(kwargs.get("loss_kwargs_ranges") or {})}}

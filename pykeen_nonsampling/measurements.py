@@ -178,7 +178,11 @@ def make_loop(
     training_loop: type[FactorizedTrainingLoop[Any]] = NonSamplingTrainingLoop,
 ) -> FactorizedTrainingLoop[Any]:
     """Create a model and one of this package's training loops for it."""
-    model = make_model(name, triples_factory, dim, loss=NonSamplingLoss(negative_weight=NEGATIVE_WEIGHT))
+    loss = NonSamplingLoss()
+    if training_loop is NonSamplingTrainingLoop:
+        # as in [li2021]_
+        loss = NonSamplingLoss(negative_weight=NEGATIVE_WEIGHT, regularization_weight=0.0)
+    model = make_model(name, triples_factory, dim, loss=loss)
     return training_loop(model=model, triples_factory=triples_factory, **OPTIMIZER)
 
 

@@ -24,7 +24,7 @@ def test_table_and_picture(model: str, tmp_path: Path) -> None:
     result = compare("--dataset", "nations", "--model", model, "--output", str(tmp_path / "out"), *SMALL)
     assert result.exit_code == 0, result.output
     table = pd.read_csv(tmp_path / "out" / "comparison.csv", index_col=0)
-    assert list(table.index) == ["nonsampling", "slcwa"]
+    assert list(table.index) == ["nonsampling", "nonsamplinglcwa", "slcwa"]
     for name in (*METRICS, "training seconds"):
         assert (table[name] > 0).all()
         assert (table[f"{name} std"] >= 0).all()
@@ -35,6 +35,8 @@ def test_table_and_picture(model: str, tmp_path: Path) -> None:
     assert curves.groupby(["training loop", "seed"])["epoch"].max().to_dict() == {
         ("nonsampling", 0): 20,
         ("nonsampling", 1): 20,
+        ("nonsamplinglcwa", 0): 20,
+        ("nonsamplinglcwa", 1): 20,
         ("slcwa", 0): 2,
         ("slcwa", 1): 2,
     }

@@ -6,6 +6,7 @@ import gc
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from functools import cached_property
 from hashlib import md5
 from typing import Any, ClassVar, TypeVar
 
@@ -62,7 +63,6 @@ class FactorizedTrainingLoop(TrainingLoop[BatchType], ABC):
     model: ERModel
     #: what is used of the loss's weights
     _weights: dict[str, Any]
-    _factorization: Factorization
     _sub_batch_size: int | None
     _random_states: tuple[Tensor, Tensor | None]
 
@@ -146,6 +146,11 @@ class FactorizedTrainingLoop(TrainingLoop[BatchType], ABC):
             return super()._train(triples_factory=triples_factory, **kwargs)
         finally:
             gc.unfreeze()
+
+    @cached_property
+    def _factorization(self) -> Factorization:
+        """The factorization of the model's score."""
+        return factorize_model(self.model, self.factorization, self.factorization_kwargs)
 
     @property
     def num_entities(self) -> int:
