@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "block_size",
     "gram",
+    "sum_of_norms",
     "sum_over_triples",
 ]
 
@@ -313,3 +314,36 @@ class _Gram(torch.autograd.Function):
 def gram(x: Tensor) -> Tensor:
     r"""Compute the Gram matrix $\sum x x^\top$ of the rows; its gradient takes one product of matrices, not two."""
     return _Gram.apply(x)
+
+
+class _SumOfNorms(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weights: Tensor, power: float) -> Tensor:
+        # x |x|^(p - 2), also where x is zero
+        if power == 3:
+            gradient = x * x.abs()
+        elif power == 2:
+            gradient = x.clone()
+        else:
+            gradient = x.sgn().mul_(x.abs().pow_(power - 1))
+        gradient.mul_(weights.to(x.dtype).view(-1, *(1,) * (x.ndim - 1)))
+        total = torch.vdot(x.reshape(-1), gradient.view(-1)).real
+        ctx.gradient = gradient.mul_(power)
+        return total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
+        gradient, ctx.gradient = ctx.gradient, None
+        return gradient.mul_(grad_outputs[0]), None, None
+
+
+def sum_of_norms(x: Tensor, weights: Tensor, power: float) -> Tensor:
+    r"""Sum $w_i \|x_i\|_p^p$ over the rows; of complex numbers, absolute values count. Value and gradient in one sweep.
+
+    :param x: shape: (n, …), the vectors, real or complex
+    :param weights: shape: (n,), the weights
+    :param power: the power p
+    :return: the sum
+    """
+    return _SumOfNorms.apply(x, weights, power)

@@ -40,6 +40,17 @@ class NonSamplingLoss(PointwiseLoss):
     the scores over all triples, cf. :meth:`positive_cost`. It is an ordinary loss for PyKEEN's sLCWA and LCWA training
     loops, too: there, the sums run over the triples that the loop scores.
 
+    To the cost of each observed triple, [lacroix2018]_ add the norms of its vectors. Summed over all of them, this is a sum
+    over entities and relations, with $n_x$ the number of places in the triples where x occurs:
+
+    .. math::
+
+        \lambda \sum_{(h,r,t) \in \mathcal{T}} \left( \|h\|_p^p + \|r\|_p^p + \|t\|_p^p \right)
+        = \lambda \Big( \sum_e n_e \|e\|_p^p + \sum_r n_r \|r\|_p^p \Big)
+
+    Of complex vectors, the norm is that of the absolute values. PyKEEN's own regularizers are another thing: they see each
+    vector once, however many triples it occurs in.
+
     .. [li2021] Li, Z., *et al.* (2021) `Efficient Non-Sampling Knowledge Graph Embedding
        <https://doi.org/10.1145/3442381.3449859>`_. WWW '21.
     .. [lacroix2018] Lacroix, T., *et al.* (2018) `Canonical Tensor Decomposition for Knowledge Base Completion
@@ -81,7 +92,7 @@ class NonSamplingLoss(PointwiseLoss):
         :param candidate_weight: the weight of a candidate as a negative under the local closed world assumption, beside c⁻:
             the exponent b of $(1 + n_e)^b$, with $n_e$ the number of triples that it is the answer of, or a function of the
             $n_e$ of all entities. The weights are scaled such that their mean is 1.
-        :param regularization_weight: ≥0, the weight λ of the vectors of each observed triple, cf. :meth:`regularization`
+        :param regularization_weight: ≥0, the weight λ of the vectors of each observed triple
         :param regularization_power: ≥1, the power p of their norm: 3 as in [lacroix2018]_, or 2
         :param reduction: ``"sum"`` as in [li2021]_, or ``"mean"``, which divides by the number of triples scored. Over all
             triples of a graph this is a very large number: optimizers whose step depends on the gradient's scale, and
@@ -193,29 +204,6 @@ class NonSamplingLoss(PointwiseLoss):
         constant = c.sum() if isinstance(c, Tensor) else c * scores.numel()
         total = torch.dot(scores, half_slope - b) + constant
         return total, half_slope.mul_(2)
-
-    def regularization(self, weight: float, *vectors: tuple[Tensor, Tensor]) -> Tensor | float:
-        r"""Compute the norms of the vectors of all observed triples, in closed form.
-
-        What [lacroix2018]_ sums a triple at a time is a sum over entities and relations, with $n_x$ the number of places in
-        the triples where x occurs:
-
-        .. math::
-
-            \lambda \sum_{(h,r,t) \in \mathcal{T}} \left( \|h\|_p^p + \|r\|_p^p + \|t\|_p^p \right)
-            = \lambda \Big( \sum_e n_e \|e\|_p^p + \sum_r n_r \|r\|_p^p \Big)
-
-        Of complex vectors, the norm is that of the absolute values. PyKEEN's own regularizers are another thing: they see
-        each vector once, however many triples it occurs in.
-
-        :param weight: the weight λ
-        :param vectors: the vectors, shape: (n, …), and how often each occurs, shape: (n,)
-        :return: the sum
-        """
-        return weight * sum(
-            counts.to(x.real.dtype) @ x.abs().pow(self.regularization_power).flatten(start_dim=1).sum(dim=1)
-            for x, counts in vectors
-        )
 
 
 def check_loss(loss: type[Loss]) -> None:

@@ -153,3 +153,24 @@ class TestGraph:
         assert [len(batch) for batch in drawn] == sizes
         assert len(batches) == len(sizes)
         assert len(torch.cat(drawn).unique()) == sum(sizes)
+
+
+@pytest.mark.parametrize("power", [1.0, 1.5, 2.0, 2.5, 3.0, 4.0])
+@pytest.mark.parametrize("dtype", [torch.double, torch.cdouble])
+def test_norms_equal_automatic_differentiation(power: float, dtype: torch.dtype) -> None:
+    x = torch.randn(5, 2, 3, dtype=dtype, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    weights = torch.tensor([0, 1, 2, 7, 3])
+    actual = kernels.sum_of_norms(x, weights, power)
+    expected = (weights * x.abs().pow(power).sum(dim=(1, 2))).sum()
+    torch.testing.assert_close(actual, expected)
+    for factor in (1.0, 0.3):
+        (gradient,) = torch.autograd.grad(factor * kernels.sum_of_norms(x, weights, power), x)
+        (wanted,) = torch.autograd.grad(factor * expected, x, retain_graph=True)
+        torch.testing.assert_close(gradient, wanted)
+
+
+@pytest.mark.parametrize("power", [1.0, 1.5, 2.0, 3.0])
+def test_norm_of_zero_has_no_gradient(power: float) -> None:
+    x = torch.zeros(2, 3, requires_grad=True)
+    kernels.sum_of_norms(x, torch.ones(2), power).backward()
+    assert torch.equal(x.grad, torch.zeros(2, 3))

@@ -28,6 +28,7 @@ from torch.utils.data import DataLoader
 
 from ..factorizations import Factorization, ScoreMoments
 from ..graph import Batches, Graph, Sides
+from ..kernels import sum_of_norms
 from ..losses import NonSamplingLoss, check_loss
 from ..models import factorize_model, features, represent
 
@@ -253,11 +254,10 @@ class FactorizedTrainingLoop(TrainingLoop[BatchType], ABC):
         loss = self._sum(part, heads, relations, tails, targets)
         if self._weights["regularization_weight"]:
             entity_counts, relation_counts = part.counts(self.num_entities, self.model.num_relations)
-            loss = loss + self.loss.regularization(
-                self._weights["regularization_weight"],
-                *((x, entity_counts) for x in vectors.entities),
-                *((x, relation_counts) for x in vectors.relations),
-            )
+            power = self.loss.regularization_power
+            norms = [sum_of_norms(x, entity_counts, power) for x in vectors.entities]
+            norms += [sum_of_norms(x, relation_counts, power) for x in vectors.relations]
+            loss = loss + self._weights["regularization_weight"] * sum(norms)
         regularization = self.model.collect_regularization_term()
         if self.loss.reduction == "mean":
             loss = loss / self._num_scores(part)
