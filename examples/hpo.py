@@ -9,10 +9,9 @@ result = hpo_pipeline(
     dataset="nations",
     model="DistMult",
     model_kwargs=dict(embedding_dim=32),
-    regularizer="no",
     training_loop="nonsampling",
     loss="nonsampling",
-    # without ranges, the loss and the training loop bring their own: 1e-6 to 1e-1, and 100 to 1,000 epochs
+    # without ranges, the loss and the training loop bring their own; see NonSamplingLoss.hpo_default and the loop's
     loss_kwargs_ranges=dict(negative_weight=dict(type=float, low=1e-3, high=1.0, log=True)),
     training_kwargs_ranges=dict(num_epochs=dict(type=int, low=50, high=150, q=50)),
     optimizer="Adam",

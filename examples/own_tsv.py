@@ -27,7 +27,7 @@ result = pipeline(
     testing=testing,
     model="ComplEx",
     # PyKEEN's default, a standard normal distribution, starts with scores far beyond the targets 0 and 1
-    model_kwargs=dict(embedding_dim=32, entity_initializer="xavier_normal", relation_initializer="xavier_normal"),
+    model_kwargs=dict(embedding_dim=32),
     training_loop="nonsampling",
     loss="nonsampling",
     loss_kwargs=dict(negative_weight=0.1),

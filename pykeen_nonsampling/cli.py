@@ -59,7 +59,7 @@ def main() -> None:
     show_default="chosen by the graph",
     help="Weight of a negative triple without sampling.",
 )
-@click.option("--learning-rate", type=float, default=0.01, show_default=True, help="Adam's learning rate, for both.")
+@click.option("--learning-rate", type=float, default=0.01, show_default=True, help="Adam's learning rate, for all.")
 @click.option("--seeds", type=click.IntRange(min=1), default=3, show_default=True, help="The number of random seeds.")
 @click.option(
     "--output",

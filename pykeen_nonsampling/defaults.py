@@ -89,8 +89,9 @@ def _complete_pipeline(kwargs: dict[str, Any], training_loop: type[FactorizedTra
 
 def _complete_study(kwargs: dict[str, Any], training_loop: type[FactorizedTrainingLoop[Any]]) -> dict[str, Any]:
     """Put the default loss, its search space, and the default model in place."""
+    given = kwargs.get("model_kwargs") or {}
     kwargs = _complete_model(_complete_loss(kwargs))
-    if "regularizer" in kwargs.get("model_kwargs", {}):
+    if "regularizer" in kwargs.get("model_kwargs", {}) and "regularizer" not in given:
         # in a study, it has a place of its own
         kwargs["model_kwargs"].pop("regularizer")
         kwargs["regularizer"] = "no"

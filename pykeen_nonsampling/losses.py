@@ -146,7 +146,7 @@ class NonSamplingLoss(PointwiseLoss):
         num_entities: int | None = None,
         weights: Tensor | None = None,
     ) -> Tensor:
-        if self.query_weight is not None or self.candidate_weight or self.regularization_weight:
+        if self.query_weight or self.candidate_weight or self.regularization_weight:
             raise ValueError(
                 f"{self} has weights that depend on the graph, which only this package's training loops look at. Use "
                 f"training_loop='nonsamplinglcwa', or leave out query_weight, candidate_weight and regularization_weight."

@@ -98,14 +98,22 @@ class TestWeights:
         """Return the weights of the distinct queries."""
         return side.query_weights.tolist()
 
-    def test_default_query_weights_never_exceed_that_of_a_positive(self, caplog: pytest.LogCaptureFixture) -> None:
+    @pytest.mark.parametrize("positive_weight", [1.0, 0.2])
+    def test_default_query_weights_never_exceed_that_of_a_positive(
+        self, positive_weight: float, caplog: pytest.LogCaptureFixture
+    ) -> None:
         triples = [(0, 0, t) for t in range(100)] + [(1, 0, 0)]
         factory = make_factory(triples, 400, 1)
-        model = DistMult(triples_factory=factory, random_seed=0, loss=NonSamplingLoss(positive_weight=0.5))
+        model = DistMult(triples_factory=factory, random_seed=0, loss=NonSamplingLoss(positive_weight=positive_weight))
         side = self.weights(model, factory)["tail"]
-        assert self.negatives(side) == pytest.approx([0.5, 100 / 400])
+        assert self.negatives(side) == pytest.approx([positive_weight, positive_weight / 4])
         (message,) = [r.getMessage() for r in caplog.records if "were chosen" in r.getMessage()]
-        assert "negative_weight=0.25, query_weight=0.5, candidate_weight=0.5, regularization_weight=0.03" in message
+        assert f"negative_weight={positive_weight / 4:g}, query_weight=0.301, candidate_weight=0.5" in message
+
+    def test_exponent_of_large_graphs(self, caplog: pytest.LogCaptureFixture) -> None:
+        factory = make_factory([(0, 0, t) for t in range(100)], 40_000, 1)
+        self.weights(DistMult(triples_factory=factory, embedding_dim=2, random_seed=0, loss=NonSamplingLoss()), factory)
+        assert any("negative_weight=0.0025, query_weight=0.5," in r.getMessage() for r in caplog.records)
 
     def test_explicit_query_weights_are_not_bounded(self) -> None:
         triples = [(0, 0, t) for t in range(100)] + [(1, 0, 0)]

@@ -169,7 +169,8 @@ class Factorization(ABC):
         if difference.abs().max() > 1e-3 * (1e-3 + scores.abs().max()):
             raise NotDecomposableError(
                 f"{type(self).__name__}.queries is not linear in the heads, or has another adjoint than its base class, so "
-                f"it has to define head_queries, too."
+                f"it has to define head_queries, too. Without, only tails can be predicted, e.g. with "
+                f"training_loop_kwargs=dict(target='tail')."
             )
 
     @property

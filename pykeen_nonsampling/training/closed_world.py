@@ -47,7 +47,7 @@ class NonSamplingTrainingLoop(FactorizedTrainingLoop[Graph]):
     # docstr-coverage: inherited
     def _default_weights(self, graph: Graph) -> dict[str, float]:
         return {
-            "negative_weight": min(1.0, NEGATIVE_MASS * len(graph) / self._num_scores(graph)),
+            "negative_weight": self.loss.positive_weight * min(1.0, NEGATIVE_MASS * len(graph) / self._num_scores(graph)),
             "regularization_weight": self._factorization.regularization_weight,
         }
 

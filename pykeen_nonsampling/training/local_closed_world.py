@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from pykeen.triples import CoreTriplesFactory
@@ -26,6 +27,12 @@ TARGETS: dict[object, tuple[Target, ...]] = {
     2: (LABEL_TAIL,),
     "both": (LABEL_TAIL, LABEL_HEAD),
 }
+
+#: The exponent of the number of a query's positives, unless negatives would weigh more than positives
+QUERY_WEIGHT = 0.5
+
+#: The exponent of the number of triples that a candidate is the answer of
+CANDIDATE_WEIGHT = 0.5
 
 
 class NonSamplingLCWATrainingLoop(FactorizedTrainingLoop[Sides]):
@@ -80,9 +87,6 @@ class NonSamplingLCWATrainingLoop(FactorizedTrainingLoop[Sides]):
             candidates = candidates / candidates.mean()
         queries = _weigh(self._weights["query_weight"], "query_weight", positives, entities, relations, positives)
         queries = self._weights["negative_weight"] * queries
-        if self.loss.query_weight is None:
-            # a negative that weighs more than a positive is what small graphs suffer from
-            queries = queries.clamp(max=self.loss.positive_weight)
         whole = self._weigh_queries(entities, relations, target)
         if whole is not None:
             queries = queries * whole
@@ -121,10 +125,16 @@ class NonSamplingLCWATrainingLoop(FactorizedTrainingLoop[Sides]):
 
     # docstr-coverage: inherited
     def _default_weights(self, graph: Graph) -> dict[str, float]:
+        positive_weight = self.loss.positive_weight
+        negative_weight = positive_weight * min(1.0, self._factorization.negative_mass / self.num_entities)
+        # small graphs suffer from negatives that weigh more than positives, so the exponent is as large as that allows
+        most = max(int(side.positives.max()) for side in (graph, graph.reverse()))
+        ratio = positive_weight / (self.loss.negative_weight or negative_weight)
+        exponent = max(0.0, math.log(ratio) / math.log(most)) if most > 1 else QUERY_WEIGHT
         return {
-            "negative_weight": min(1.0, self._factorization.negative_mass / self.num_entities),
-            "query_weight": 0.5,
-            "candidate_weight": 0.5,
+            "negative_weight": negative_weight,
+            "query_weight": min(QUERY_WEIGHT, exponent),
+            "candidate_weight": CANDIDATE_WEIGHT,
             "regularization_weight": self._factorization.regularization_weight,
         }
 
