@@ -53,7 +53,7 @@ class FactorizedTrainingLoop(TrainingLoop[BatchType], ABC):
 
     hpo_default: dict[str, Any] = dict(  # noqa: RUF012
         # full-batch training: the number of epochs is the number of optimizer steps
-        num_epochs=dict(type=int, low=100, high=1000, q=100),
+        num_epochs=dict(type=int, low=20, high=500, q=20),
     )
 
     #: what a study searches of the loss, beside the loss's own ``hpo_default``

@@ -14,7 +14,7 @@ __all__ = [
 ]
 
 #: What all negatives weigh, relative to all positives, unless the user says what one weighs
-NEGATIVE_MASS = 30.0
+NEGATIVE_MASS = 20.0
 
 
 class NonSamplingTrainingLoop(FactorizedTrainingLoop[Graph]):
@@ -46,8 +46,10 @@ class NonSamplingTrainingLoop(FactorizedTrainingLoop[Graph]):
 
     # docstr-coverage: inherited
     def _default_weights(self, graph: Graph) -> dict[str, float]:
+        # as many as the candidates of a query weigh, at most
+        mass = min(NEGATIVE_MASS, self._factorization.negative_mass)
         return {
-            "negative_weight": self.loss.positive_weight * min(1.0, NEGATIVE_MASS * len(graph) / self._num_scores(graph)),
+            "negative_weight": self.loss.positive_weight * min(1.0, mass * len(graph) / self._num_scores(graph)),
             "regularization_weight": self._factorization.regularization_weight,
         }
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from pykeen.triples import CoreTriplesFactory
 from pykeen.triples.weights import LossWeighter, loss_weighter_resolver
@@ -52,6 +53,12 @@ class NonSamplingLCWATrainingLoop(FactorizedTrainingLoop[Sides]):
     By default, one epoch is one optimizer step on the whole graph. With a ``batch_size``, each mini-batch of positives
     comes with its share of the negatives of their queries, so that the batches of an epoch add up to the whole loss.
     """
+
+    loss_hpo_default: ClassVar[Mapping[str, Any]] = {
+        **FactorizedTrainingLoop.loss_hpo_default,
+        "query_weight": {"type": float, "low": -0.5, "high": 1.0, "q": 0.25},
+        "candidate_weight": {"type": float, "low": -0.5, "high": 1.5, "q": 0.25},
+    }
 
     def __init__(self, *, target: Target | int | None = None, **kwargs: Any) -> None:
         """Initialize the training loop.

@@ -1,0 +1,82 @@
+"""The configurations that come with the package run, and the documentation says what they reached."""
+
+from __future__ import annotations
+
+import copy
+import json
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import run
+from pykeen.pipeline import pipeline
+
+DIRECTORY = Path(str(files("pykeen_nonsampling"))) / "experiments"
+PATHS = sorted(DIRECTORY.glob("*/*.json"))
+PAGE = Path(__file__).parents[1] / "docs" / "choosing.md"
+
+
+def load(path: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return content
+
+
+def small(configuration: dict[str, Any]) -> dict[str, Any]:
+    """Replace what takes long: the dataset, the dimension and the number of epochs."""
+    configuration = copy.deepcopy(configuration)
+    configuration["dataset_kwargs"]["dataset"] = "nations"
+    configuration["model_kwargs"]["embedding_dim"] = 8
+    configuration["training_kwargs"]["num_epochs"] = 20
+    return configuration
+
+
+def test_one_for_each_model_dataset_and_loop() -> None:
+    names = {f"{path.parent.name}/{path.stem}" for path in PATHS}
+    assert names >= {
+        f"{loop}/{model}_{dataset}"
+        for loop in ("nonsampling", "nonsamplinglcwa")
+        for model in ("distmult", "simple", "complex", "transe")
+        for dataset in ("fb15k237", "wn18rr")
+    }
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: f"{path.parent.name}/{path.stem}")
+class TestEach:
+    def test_says_what_it_is(self, path: Path) -> None:
+        content = load(path)
+        model, _, dataset = path.stem.partition("_")
+        settings = content["pipeline"]
+        assert settings["training_loop"] == path.parent.name
+        assert settings["model"].lower() == model
+        assert settings["dataset_kwargs"]["dataset"] == dataset
+        assert settings["model"] in content["metadata"]["title"]
+        assert settings["model_kwargs"]["embedding_dim"] <= 400
+        assert settings["lr_scheduler_kwargs"]["T_max"] == settings["training_kwargs"]["num_epochs"]
+
+    def test_leaves_nothing_to_be_chosen(self, path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        """So that another version, with other defaults, gives the same result."""
+        result = pipeline(**small(load(path)["pipeline"]), random_seed=0, use_tqdm=False)
+        messages = [r.getMessage() for r in caplog.records if r.name.startswith("pykeen_nonsampling")]
+        assert not [message for message in messages if "chosen" in message or "Using" in message or "Nothing was" in message]
+        assert result.losses[-1] < result.losses[0]
+
+    def test_results_are_in_the_documentation(self, path: Path) -> None:
+        content = load(path)
+        results, settings = content["results"], content["pipeline"]
+        assert len(results["mrr"]) == len(results["seeds"])
+        mean = {name: sum(results[name]) / len(results[name]) for name in ("mrr", "hits_at_10", "training_seconds")}
+        lines = PAGE.read_text(encoding="utf-8").splitlines()
+        (row,) = [line for line in lines if f"{path.parent.name}/{path.name}" in line]
+        cells = [cell.strip() for cell in row.strip("|").split("|")]
+        assert cells[1:4] == [f"{mean['mrr']:.3f}", f"{mean['hits_at_10']:.3f}", f"{mean['training_seconds']:.0f} s"]
+        assert mean["training_seconds"] < 600
+        assert settings["evaluator"] == "factorized"
+
+
+def test_by_pykeens_command(tmp_path: Path) -> None:
+    content = load(PATHS[0])
+    path = tmp_path / PATHS[0].name
+    path.write_text(json.dumps({**content, "pipeline": small(content["pipeline"])}))
+    run("pykeen", "experiments", "run", str(path), "--directory", str(tmp_path / "out"), cwd=tmp_path)
+    assert list((tmp_path / "out").glob("**/replicate-*/results.json"))
