@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from pykeen.datasets import Nations
 from pykeen.models import DistMult, ERModel, Model, TransE
 from pykeen.nn.modules import DistMultInteraction
 from pykeen.training import LCWATrainingLoop
+from pykeen.training.training_loop import CheckpointMismatchError
 from pykeen.triples import CoreTriplesFactory
 from pykeen.triples.weights import LossWeighter, RelationLossWeighter
 from torch import Tensor
@@ -82,6 +85,13 @@ class TestTargets:
     def test_others_are_refused(self, target: Any) -> None:
         with pytest.raises(ValueError, match=r"target=.*choose 'tail', 'head' or 'both'"):
             train(make_distmult(), target=target)
+
+    def test_checkpoint_of_another_end_is_refused(self, tmp_path: Path) -> None:
+        options: dict[str, Any] = dict(num_epochs=2, use_tqdm=False, checkpoint_name="x.pt", checkpoint_directory=tmp_path)
+        for target, context in (("tail", contextlib.nullcontext()), ("head", pytest.raises(CheckpointMismatchError))):
+            loop = NonSamplingLCWATrainingLoop(model=make_distmult(), triples_factory=FACTORY, target=target)
+            with context:
+                loop.train(FACTORY, **options)
 
 
 class TestWeights:

@@ -75,6 +75,7 @@ class NonSamplingLCWATrainingLoop(FactorizedTrainingLoop[Sides]):
                 f"e.g. training_loop_kwargs=dict(target='both')."
             )
         self.target = target
+        self._setup += f" {target}"
 
     # docstr-coverage: inherited
     def _weigh(self, graph: Graph, triples_factory: CoreTriplesFactory) -> Sides:
