@@ -96,14 +96,15 @@ def test(paths: tuple[Path, ...], seeds: int) -> None:
     for path in paths:
         content = json.loads(path.read_text())
         runs = [summarize(run(content["pipeline"], seed, testing=True)) for seed in range(seeds)]
-        content["results"] = {
+        # PyKEEN has its own use for results outside of the metadata
+        content["metadata"]["results"] = {
             "seeds": list(range(seeds)),
             **{name: [result[name] for result in runs] for name in runs[0]},
             "threads": torch.get_num_threads(),
             "cores": os.cpu_count(),
         }
         path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
-        click.echo(f"{path.stem}: {content['results']}")
+        click.echo(f"{path.stem}: {content['metadata']['results']}")
 
 
 @main.command()

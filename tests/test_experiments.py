@@ -63,7 +63,7 @@ class TestEach:
 
     def test_results_are_in_the_documentation(self, path: Path) -> None:
         content = load(path)
-        results, settings = content["results"], content["pipeline"]
+        results, settings = content["metadata"]["results"], content["pipeline"]
         assert len(results["mrr"]) == len(results["seeds"])
         mean = {name: sum(results[name]) / len(results[name]) for name in ("mrr", "hits_at_10", "training_seconds")}
         lines = PAGE.read_text(encoding="utf-8").splitlines()
