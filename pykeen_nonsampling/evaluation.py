@@ -18,7 +18,7 @@ from torch.nn import functional
 from tqdm.autonotebook import tqdm
 
 from .factorizations import Factorization, NotDecomposableError
-from .kernels import free_memory
+from .kernels import compute_queries, free_memory
 from .models import factorize_model, features
 
 __all__ = [
@@ -204,11 +204,10 @@ class _Side:
         return self.scorer.heads if self.backwards else self.scorer.tails
 
     def queries(self, pairs: Tensor) -> Tensor:
-        factorization = self.scorer.factorization
-        relations = self.scorer.relations.index_select(0, pairs[:, 1])
+        scorer = self.scorer
         if self.backwards:
-            return factorization.head_queries(self.scorer.tails.index_select(0, pairs[:, 0]), relations)
-        return factorization.queries(self.scorer.heads.index_select(0, pairs[:, 0]), relations)
+            return compute_queries(scorer.factorization.reverse, scorer.tails, scorer.relations, pairs)
+        return compute_queries(scorer.factorization, scorer.heads, scorer.relations, pairs)
 
     def model_scores(self, pairs: Tensor, candidates: Tensor) -> Tensor:
         """Score candidates for pairs of given entity and relation by the model itself, shape: (len(pairs), len(candidates)).
@@ -228,8 +227,8 @@ class _Side:
         return torch.cat(scores)
 
     def _identify(self, triples: Tensor) -> Tensor:
-        """Return one number for each pair of given entity and relation."""
-        return triples[:, 0] * len(self.scorer.relations) + triples[:, 1]
+        """Return one number for each pair of given entity and relation, so that those of a relation are in a row."""
+        return triples[:, 1] * self.scorer.num_entities + triples[:, 0]
 
     def rank(self, rows: int, filtered: bool, excluded: Tensor | None, progress: Any) -> Ranks:
         """Rank the true entities among all candidates, in the order of the triples."""

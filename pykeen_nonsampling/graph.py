@@ -21,6 +21,7 @@ __all__ = [
     "Graph",
     "Negatives",
     "Sides",
+    "find_runs",
 ]
 
 
@@ -188,6 +189,11 @@ class Graph(Dataset["Graph"]):
         """The distinct queries, as pairs of head and relation, shape: (q, 2)."""
         return self._queries[0]
 
+    @cached_property
+    def relation_runs(self) -> Sequence[tuple[int, slice]]:
+        """The relations of the distinct queries, cf. :func:`find_runs`."""
+        return find_runs(self.pairs[:, 1])
+
     @property
     def negatives(self) -> Negatives:
         """The weights of the negatives, if they belong to the queries."""
@@ -234,6 +240,17 @@ class Graph(Dataset["Graph"]):
                 warnings.simplefilter("ignore", category=UserWarning)
                 self._pattern = torch.sparse_csr_tensor(offsets, tails, values, size=(len(self.pairs), num_entities))
         return self._pattern
+
+
+def find_runs(relations: Tensor) -> Sequence[tuple[int, slice]]:
+    """Find where a relation is the same for some rows in a row.
+
+    :param relations: shape: (n,), the ids of relations
+    :return: the relations, each with the rows that it belongs to
+    """
+    distinct, counts = relations.unique_consecutive(return_counts=True)
+    stops = counts.cumsum(dim=0).tolist()
+    return [(r, slice(start, stop)) for r, start, stop in zip(distinct.tolist(), [0, *stops], stops, strict=False)]
 
 
 def check_weights(weights: Tensor, giver: str, what: str) -> Tensor:

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from .graph import Graph
+from .graph import Graph, find_runs
 
 if TYPE_CHECKING:
     # which itself needs Gram matrices
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "block_size",
+    "compute_queries",
     "gram",
     "sum_of_norms",
     "sum_over_triples",
@@ -130,11 +131,30 @@ def free_memory(device: torch.device) -> int:
 class Queries(Protocol):
     """How queries are made of features, and the adjoint of that; cf. :class:`~pykeen_nonsampling.Factorization`."""
 
+    #: whether they are made of one relation at a time
+    by_relation: bool
+
     def queries(self, heads: Tensor, relations: Tensor) -> Tensor:
         """Compute the queries row by row."""
 
     def queries_backward(self, heads: Tensor, relations: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
         """Compute the gradients by the features from that by the queries; it may overwrite all of them."""
+
+
+def compute_queries(factorization: Queries, heads: Tensor, relations: Tensor, pairs: Tensor) -> Tensor:
+    """Compute queries, without their gradient.
+
+    :param factorization: how queries are made of head and relation features
+    :param heads: shape: (num_entities, k), the head features
+    :param relations: shape: (num_relations, …), the relation features
+    :param pairs: shape: (q, ≥2), the heads and relations, best sorted by relation
+    :return: shape: (q, l), the queries
+    """
+    h, r = pairs[:, 0], pairs[:, 1]
+    rows = heads.index_select(0, h)
+    if factorization.by_relation:
+        return torch.cat([factorization.queries(rows[part], relations[i : i + 1]) for i, part in find_runs(r)])
+    return factorization.queries(rows, relations.index_select(0, r))
 
 
 class _SumOverTriples(torch.autograd.Function):
@@ -162,10 +182,12 @@ class _SumOverTriples(torch.autograd.Function):
         # same place
         num_rows = max(len(block.pairs) for block in blocks)
         head_rows = graph.workspace("heads", heads, num_rows)
-        relation_rows = graph.workspace("relations", relations, num_rows)
-        negative_rows = [
-            graph.workspace(name, heads, num_rows) for name in ("gradient", "weighted") if negatives is not None
-        ]
+        query_rows, relation_rows = None, None
+        if factorization.by_relation:
+            query_rows = graph.workspace("queries", keys, num_rows)
+        else:
+            relation_rows = graph.workspace("relations", relations, num_rows)
+        negative_rows = [graph.workspace(name, keys, num_rows) for name in ("gradient", "weighted") if negatives is not None]
         if differentiate:
             grad_heads, grad_relations = torch.zeros_like(heads), torch.zeros_like(relations)
             grad_keys = grad_heads if tails is None else torch.zeros_like(keys)
@@ -173,8 +195,13 @@ class _SumOverTriples(torch.autograd.Function):
         for block in blocks:
             h, r = block.pairs.unbind(dim=-1)
             x = torch.index_select(heads, 0, h, out=head_rows[: len(h)])
-            y = torch.index_select(relations, 0, r, out=relation_rows[: len(r)])
-            queries = factorization.queries(x, y)
+            if query_rows is not None:
+                queries = query_rows[: len(h)]
+                for i, part in block.relation_runs:
+                    queries[part] = factorization.queries(x[part], relations[i : i + 1])
+            else:
+                y = torch.index_select(relations, 0, r, out=relation_rows[: len(r)])
+                queries = factorization.queries(x, y)
             block_total, slopes = cost(kernel.products(queries, keys, block), block)
             total += block_total
             if negatives is not None:
@@ -185,9 +212,16 @@ class _SumOverTriples(torch.autograd.Function):
             grad_queries = kernel.to_queries(keys, slopes, block)
             if negatives is not None:
                 grad_queries += grad_negatives
-            grad_x, grad_y = factorization.queries_backward(x, y, grad_queries)
-            grad_heads.index_add_(0, h, grad_x)
-            grad_relations.index_add_(0, r, grad_y)
+            if query_rows is not None:
+                for i, part in block.relation_runs:
+                    grad_x, grad_y = factorization.queries_backward(x[part], relations[i : i + 1], grad_queries[part])
+                    grad_relations[i : i + 1] += grad_y
+                    x[part] = grad_x
+                grad_heads.index_add_(0, h, x)
+            else:
+                grad_x, grad_y = factorization.queries_backward(x, y, grad_queries)
+                grad_heads.index_add_(0, h, grad_x)
+                grad_relations.index_add_(0, r, grad_y)
         if negatives is not None:
             total += negatives.total
         if differentiate:
@@ -275,7 +309,8 @@ def sum_over_triples(
     :param kernel: the kernel. By default, the fastest that works.
     :return: the sum
     """
-    size = block_size(heads.shape[1], heads.element_size(), heads.device, memory_budget)
+    width = max(heads.shape[1], tails.shape[1], 0 if factorization.by_relation else relations.shape[1] // 2)
+    size = block_size(width, heads.element_size(), heads.device, memory_budget)
     kernel = kernel or kernel_for(heads.device, heads.dtype)
     differentiate = torch.is_grad_enabled() and any(x.requires_grad for x in (heads, relations, tails))
     negatives, first, second = None, None, None

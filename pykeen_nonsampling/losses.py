@@ -24,8 +24,27 @@ NEGATIVE_WEIGHT = 1.0e-3
 #: From given entities, relations and numbers of positives, shape: (q,) each, to the weights of queries, shape: (q,)
 QueryWeight = Callable[[Tensor, Tensor, Tensor], Tensor]
 
-#: From numbers of triples to the weights of entities as candidates, shape: (num_entities,)
-CandidateWeight = Callable[[Tensor], Tensor]
+#: From numbers of triples to the weights of entities or relations, shape: (num_entities,) or (num_relations,)
+CountWeight = Callable[[Tensor], Tensor]
+
+#: The exponents b of $(1 + n)^b$ that have a name
+POPULARITY: Mapping[str, float] = {
+    "uniform": 0.0,
+    "popularity": 1.0,
+    "sqrt-popularity": 0.5,
+    "inverse-popularity": -1.0,
+}
+
+
+#: The parameters that only mean something for a graph
+GRAPH_WEIGHTS = (
+    "query_weight",
+    "candidate_weight",
+    "head_weight",
+    "relation_weight",
+    "tail_weight",
+    "regularization_weight",
+)
 
 
 @parse_docdata
@@ -47,6 +66,9 @@ class NonSamplingLoss(PointwiseLoss):
 
         \lambda \sum_{(h,r,t) \in \mathcal{T}} \left( \|h\|_p^p + \|r\|_p^p + \|t\|_p^p \right)
         = \lambda \Big( \sum_e n_e \|e\|_p^p + \sum_r n_r \|r\|_p^p \Big)
+
+    Negatives may weigh more or less by their head, relation and tail, e.g. by how often these occur: then $c^- w_h w_r w_t$
+    takes the place of $c^-$, at no cost.
 
     Of complex vectors, the norm is that of the absolute values. PyKEEN's own regularizers are another thing: they see each
     vector once, however many triples it occurs in.
@@ -74,7 +96,10 @@ class NonSamplingLoss(PointwiseLoss):
         positive_weight: float = 1.0,
         negative_weight: float | None = None,
         query_weight: float | QueryWeight | None = None,
-        candidate_weight: float | CandidateWeight | None = None,
+        candidate_weight: float | str | CountWeight | None = None,
+        head_weight: float | str | CountWeight | None = None,
+        relation_weight: float | str | CountWeight | None = None,
+        tail_weight: float | str | CountWeight | None = None,
         regularization_weight: float | None = None,
         regularization_power: float = 3.0,
         reduction: Reduction = "sum",
@@ -90,8 +115,12 @@ class NonSamplingLoss(PointwiseLoss):
             exponent a of $n_q^a$, with $n_q$ the number of its positives, or a function of the given entities, the relations
             and $n_q$
         :param candidate_weight: the weight of a candidate as a negative under the local closed world assumption, beside c⁻:
-            the exponent b of $(1 + n_e)^b$, with $n_e$ the number of triples that it is the answer of, or a function of the
-            $n_e$ of all entities. The weights are scaled such that their mean is 1.
+            the exponent b of $(1 + n_e)^b$, with $n_e$ the number of triples that it is the answer of, its name in
+            :data:`POPULARITY`, or a function of the $n_e$ of all entities. The weights are scaled such that their mean is 1.
+        :param head_weight: the weight of a negative by its head, beside c⁻ and under either assumption: likewise, with the
+            number of triples that an entity is the head of. By default, all weigh the same.
+        :param relation_weight: the weight of a negative by its relation, likewise
+        :param tail_weight: the weight of a negative by its tail, likewise
         :param regularization_weight: ≥0, the weight λ of the vectors of each observed triple
         :param regularization_power: ≥1, the power p of their norm: 3 as in [lacroix2018]_, or 2
         :param reduction: ``"sum"`` as in [li2021]_, or ``"mean"``, which divides by the number of triples scored. Over all
@@ -106,11 +135,20 @@ class NonSamplingLoss(PointwiseLoss):
                     f"{name}={value} is no weight that a triple can have: choose a finite number > 0, "
                     f"e.g. loss_kwargs=dict(positive_weight=1.0, negative_weight=1e-3)."
                 )
-        for name, exponent in (("query_weight", query_weight), ("candidate_weight", candidate_weight)):
-            if exponent is not None and not callable(exponent) and not math.isfinite(exponent):
+        for name, exponent in (
+            ("query_weight", query_weight),
+            ("candidate_weight", candidate_weight),
+            ("head_weight", head_weight),
+            ("relation_weight", relation_weight),
+            ("tail_weight", tail_weight),
+        ):
+            if isinstance(exponent, str) and name != "query_weight" and exponent in POPULARITY:
+                continue
+            if isinstance(exponent, str) or not (exponent is None or callable(exponent) or math.isfinite(exponent)):
                 raise ValueError(
-                    f"{name}={exponent} is no exponent of a number of positives: choose a finite number, e.g. 0.5, or 0 for "
-                    f"equal weights."
+                    f"{name}={exponent!r} is no exponent of a number of triples: choose a finite number, e.g. 0.5, or 0 for "
+                    f"equal weights, or a function of the numbers"
+                    + ("." if name == "query_weight" else f", or one of {', '.join(POPULARITY)}.")
                 )
         if regularization_weight is not None and not (math.isfinite(regularization_weight) and regularization_weight >= 0):
             raise ValueError(f"{regularization_weight=} is no weight: choose a finite number ≥ 0, e.g. 0.03.")
@@ -119,7 +157,9 @@ class NonSamplingLoss(PointwiseLoss):
         self.positive_weight = positive_weight
         self.negative_weight = negative_weight
         self.query_weight = query_weight
-        self.candidate_weight = candidate_weight
+        self.candidate_weight, self.head_weight, self.relation_weight, self.tail_weight = (
+            POPULARITY[x] if isinstance(x, str) else x for x in (candidate_weight, head_weight, relation_weight, tail_weight)
+        )
         self.regularization_weight = regularization_weight
         self.regularization_power = regularization_power
 
@@ -146,10 +186,11 @@ class NonSamplingLoss(PointwiseLoss):
         num_entities: int | None = None,
         weights: Tensor | None = None,
     ) -> Tensor:
-        if self.query_weight or self.candidate_weight or self.regularization_weight:
+        used = [name for name in GRAPH_WEIGHTS if getattr(self, name)]
+        if used:
             raise ValueError(
                 f"{self} has weights that depend on the graph, which only this package's training loops look at. Use "
-                f"training_loop='nonsamplinglcwa', or leave out query_weight, candidate_weight and regularization_weight."
+                f"training_loop='nonsamplinglcwa', or leave out {', '.join(used)}."
             )
         negative_weight = NEGATIVE_WEIGHT if self.negative_weight is None else self.negative_weight
         cost = torch.lerp(

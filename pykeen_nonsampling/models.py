@@ -82,11 +82,16 @@ def features(
         vectors = represent(model, mode=mode)
     interaction = model.interaction
     heads = factorization.heads(*(vectors.entities[i] for i in interaction.head_indices))
-    if type(factorization).tails is Factorization.tails and list(interaction.head_indices) == list(interaction.tail_indices):
+    if factorization.same_features and list(interaction.head_indices) == list(interaction.tail_indices):
         tails = heads
     else:
         tails = factorization.tails(*(vectors.entities[i] for i in interaction.tail_indices))
     relations = factorization.relations(*vectors.relations)
+    if len(relations) < model.num_relations:
+        # all relations have the same features, perhaps none
+        relations = relations.expand(model.num_relations, *relations.shape[1:])
+    if not relations.numel():
+        relations = relations.to(heads)
     if not heads.dtype == relations.dtype == tails.dtype:
         raise ValueError(
             f"Heads have dtype {heads.dtype}, relations {relations.dtype} and tails {tails.dtype}, but a score needs one "

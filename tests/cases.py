@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
+from pykeen.evaluation import RankBasedEvaluator
 from pykeen.models import ERModel
 from pykeen.nn.modules import Interaction
 from pykeen.training.callbacks import TrainingCallback
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from pykeen_nonsampling import (
     Factorization,
+    FactorizedRankBasedEvaluator,
     Moments,
     NonSamplingLCWATrainingLoop,
     NonSamplingLoss,
@@ -59,6 +61,9 @@ GRAPHS: dict[str, CoreTriplesFactory] = {
 
 #: Weights of the loss that are the same for all
 UNIFORM: dict[str, Any] = dict(query_weight=0.0, candidate_weight=0.0, regularization_weight=0.0)
+
+#: Weights of negatives by each part of a triple, in each of the forms they may have
+WEIGHTED: dict[str, Any] = dict(head_weight=lambda n: 0.3 + n, relation_weight="popularity", tail_weight=-0.7)
 
 
 class TripleWeighter(LossWeighter):
@@ -106,8 +111,18 @@ def enumerated_scores(model: ERModel, factorization: Factorization) -> Tensor:
             (t, [entities[i] for i in model.interaction.tail_indices]),
         )
     )
-    scores = model.interaction(*(x[0] if len(x) == 1 else x for x in (hh, rr, tt)))
+    scores = model.interaction(*(x[0] if len(x) == 1 else tuple(x) for x in (hh, rr, tt)))
     return factorization.transform(scores).view(model.num_entities, model.num_relations, model.num_entities)
+
+
+def enumerated_weights(name: str, loss: NonSamplingLoss, ids: Tensor, size: int) -> Tensor:
+    """Weigh entities or relations by their numbers of triples, as the loss says."""
+    counts = torch.tensor([sum(i == x for i in ids.tolist()) for x in range(size)], dtype=torch.double)
+    weight = getattr(loss, name)
+    if weight is None:
+        return torch.ones_like(counts)
+    weights = weight(counts) if callable(weight) else (1 + counts) ** weight
+    return weights / weights.mean()
 
 
 def enumerated_loss(
@@ -121,8 +136,13 @@ def enumerated_loss(
     """Compute the loss by its definition, over all triples, one by one."""
     scores = enumerated_scores(model, factorization)
     observed = factory._add_inverse_triples_if_necessary(factory.mapped_triples).unique(dim=0)
-    labels, weights = torch.zeros_like(scores), torch.full_like(scores, require(loss.negative_weight))
     h, r, t = observed.unbind(dim=-1)
+    labels = torch.zeros_like(scores)
+    w_h, w_r, w_t = (
+        enumerated_weights(f"{name}_weight", loss, ids, size)
+        for name, ids, size in zip(("head", "relation", "tail"), (h, r, t), scores.shape, strict=True)
+    )
+    weights = require(loss.negative_weight) * w_h[:, None, None] * w_r[:, None] * w_t
     labels[h, r, t] = 1.0
     weights[h, r, t] = loss.positive_weight
     if weighter is not None:
@@ -177,12 +197,12 @@ def enumerated_local_loss(
     costs = []
     for target in targets:
         given, column = (2, 0) if target == "head" else (0, 2)
-        answers = observed[:, column].bincount(minlength=model.num_entities).double()
-        if callable(loss.candidate_weight):
-            candidates = loss.candidate_weight(answers)
-        else:
-            candidates = (1 + answers) ** require(loss.candidate_weight)
-        candidates = candidates / candidates.mean()
+        candidates = enumerated_weights("candidate_weight", loss, observed[:, column], model.num_entities)
+        by_entity = {
+            0: enumerated_weights("head_weight", loss, observed[:, 0], model.num_entities),
+            2: enumerated_weights("tail_weight", loss, observed[:, 2], model.num_entities),
+        }
+        by_relation = enumerated_weights("relation_weight", loss, observed[:, 1], model.num_relations)
         for entity, relation in observed[:, [given, 1]].unique(dim=0).tolist():
             where = (slice(None), relation, entity) if target == "head" else (entity, relation)
             n = labels[where].sum()
@@ -190,7 +210,8 @@ def enumerated_local_loss(
                 weight = loss.query_weight(torch.tensor([entity]), torch.tensor([relation]), n[None])[0]
             else:
                 weight = n ** require(loss.query_weight)
-            negatives = require(loss.negative_weight) * weight * candidates
+            weight = weight * by_entity[given][entity] * by_relation[relation]
+            negatives = require(loss.negative_weight) * weight * candidates * by_entity[column]
             weights = torch.where(labels[where] == 1, loss.positive_weight, negatives)
             if weighter is not None:
                 e, r = torch.tensor(entity), torch.tensor(relation)
@@ -220,15 +241,27 @@ def weigh_by_everything(entities: Tensor, relations: Tensor, positives: Tensor) 
 
 def make_model(factory: CoreTriplesFactory, case: type[FactorizationTestCase], **kwargs: Any) -> ERModel:
     """Make a model in float64 whose vectors are on no sphere."""
-    representation = dict(shape=case.dimension, initializer="normal_", dtype=case.dtype, **kwargs)
-    interaction = case.interaction_cls(**case.interaction_kwargs)
+    interaction = case.make_interaction()
+    dtype = torch.cfloat if interaction.is_complex or case.is_complex else torch.float
+
+    def representations(shapes: Sequence[str], **more: Any) -> list[dict[str, Any]]:
+        return [
+            dict(shape=[case.sizes[symbol] for symbol in shape], initializer="normal_", dtype=dtype, **{**kwargs, **more})
+            for shape in shapes
+        ]
+
+    entities, relations = representations(interaction.entity_shape), representations(interaction.relation_shape)
+    for representation in relations:
+        representation.update(case.relation_kwargs)
     model: ERModel = ERModel(
         triples_factory=factory,
         interaction=interaction,
-        entity_representations_kwargs=[representation] * len(interaction.entity_shape),
-        relation_representations_kwargs=[representation] * len(interaction.relation_shape),
+        entity_representations_kwargs=entities,
+        relation_representations=None if relations else [],
+        relation_representations_kwargs=relations or None,
         loss=NonSamplingLoss(positive_weight=1.5, negative_weight=0.2, **UNIFORM),
         random_seed=0,
+        skip_checks=True,
     )
     return model.double()
 
@@ -256,8 +289,14 @@ class FactorizationTestCase:
     interaction_cls: ClassVar[type[Interaction]]
     interaction_kwargs: ClassVar[Mapping[str, Any]] = {}
     factorization_kwargs: ClassVar[Mapping[str, Any]] = {}
-    dtype: ClassVar[torch.dtype] = torch.float
-    dimension: ClassVar[int] = 3
+    is_complex: ClassVar[bool] = False
+    #: the length of each dimension of PyKEEN's shapes
+    sizes: ClassVar[Mapping[str, int]] = dict(d=3, e=2, f=4, k=2)
+    relation_kwargs: ClassVar[Mapping[str, Any]] = {}
+
+    @classmethod
+    def make_interaction(cls) -> Interaction:
+        return cls.interaction_cls(**cls.interaction_kwargs)
 
     @pytest.fixture(params=GRAPHS)
     def factory(self, request: pytest.FixtureRequest) -> CoreTriplesFactory:
@@ -286,10 +325,10 @@ class FactorizationTestCase:
     def test_gradient_of_queries_equals_automatic_differentiation(
         self, model: ERModel, factorization: Factorization
     ) -> None:
-        heads, relations, _ = features(model, factorization)
+        heads, relations, tails = features(model, factorization)
         h, r, _ = all_triples(model.num_entities, model.num_relations).unbind(dim=-1)
         x, y = heads[h].detach(), relations[r].detach()
-        grad = torch.randn(len(h), heads.shape[1], dtype=torch.double)
+        grad = torch.randn(len(h), tails.shape[1], dtype=torch.double)
         # by its arguments, which it may overwrite
         expected = Factorization.queries_backward(factorization, x.clone(), y.clone(), grad.clone())
         actual = factorization.queries_backward(x, y, grad)
@@ -299,10 +338,10 @@ class FactorizationTestCase:
     def test_gradient_of_head_queries_equals_automatic_differentiation(
         self, model: ERModel, factorization: Factorization
     ) -> None:
-        _, relations, tails = features(model, factorization)
+        heads, relations, tails = features(model, factorization)
         t, r, _ = all_triples(model.num_entities, model.num_relations).unbind(dim=-1)
         x, y = tails[t].detach(), relations[r].detach()
-        grad = torch.randn(len(t), tails.shape[1], dtype=torch.double)
+        grad = torch.randn(len(t), heads.shape[1], dtype=torch.double)
         expected = Factorization.head_queries_backward(factorization, x.clone(), y.clone(), grad.clone())
         actual = factorization.head_queries_backward(x, y, grad)
         for one, other in zip(actual, expected, strict=True):
@@ -314,6 +353,12 @@ class FactorizationTestCase:
         expected = Moments.of(factorization.queries(heads[h], relations[r]))
         moments = factorization.query_moments(Moments.of(heads), relations)
         assert moments.count == expected.count
+        torch.testing.assert_close(moments.first, expected.first, **TOLERANCE)
+        torch.testing.assert_close(moments.second, expected.second, **TOLERANCE)
+        w_h, w_r = (torch.rand(n, dtype=torch.double) for n in (model.num_entities, model.num_relations))
+        expected = Moments.of(factorization.queries(heads[h], relations[r]), w_h[h] * w_r[r])
+        moments = factorization.query_moments(Moments.of(heads, w_h), relations, w_r)
+        assert moments.count == pytest.approx(expected.count)
         torch.testing.assert_close(moments.first, expected.first, **TOLERANCE)
         torch.testing.assert_close(moments.second, expected.second, **TOLERANCE)
 
@@ -334,11 +379,25 @@ class FactorizationTestCase:
             ):
                 torch.testing.assert_close(actual, wanted, **TOLERANCE)
 
-    @pytest.mark.parametrize("kernel", [kernels.SparseKernel(), kernels.GatherKernel()], ids=["sparse", "gather"])
-    @pytest.mark.parametrize("memory_budget", [None, 1])
+    def test_ranks_equal_the_models(self, factory: CoreTriplesFactory, model: ERModel) -> None:
+        ours, theirs = (
+            evaluator.evaluate(model, factory.mapped_triples, use_tqdm=False, batch_size=4).to_flat_dict()
+            for evaluator in (
+                FactorizedRankBasedEvaluator(factorization_kwargs=self.factorization_kwargs),
+                RankBasedEvaluator(),
+            )
+        )
+        assert ours == pytest.approx(theirs, nan_ok=True)
+
     @pytest.mark.parametrize(
-        ("reduction", "label_smoothing", "weighter"),
-        [("sum", 0.0, None), ("sum", 0.1, TripleWeighter()), ("mean", 0.0, TripleWeighter()), ("mean", 0.1, None)],
+        ("kernel", "memory_budget", "label_smoothing", "weighter", "loss_kwargs"),
+        [
+            (kernels.SparseKernel(), None, 0.0, None, {}),
+            (kernels.GatherKernel(), 1, 0.1, TripleWeighter(), WEIGHTED),
+            (kernels.SparseKernel(), 1, 0.0, TripleWeighter(), dict(reduction="mean", regularization_weight=0.3)),
+            (kernels.GatherKernel(), None, 0.1, None, dict(reduction="mean", tail_weight="sqrt-popularity")),
+        ],
+        ids=["plain", "weighted", "mean", "popularity"],
     )
     def test_loss_and_gradients_equal_enumeration(
         self,
@@ -348,13 +407,13 @@ class FactorizationTestCase:
         factory: CoreTriplesFactory,
         model: ERModel,
         factorization: Factorization,
-        reduction: Any,
         label_smoothing: float,
         weighter: LossWeighter | None,
+        loss_kwargs: Mapping[str, Any],
     ) -> None:
         if label_smoothing and model.num_entities == 1:
             label_smoothing = 0.0  # refused, cf. test_errors
-        model.loss = NonSamplingLoss(positive_weight=1.5, negative_weight=0.2, reduction=reduction, **UNIFORM)
+        model.loss = NonSamplingLoss(positive_weight=1.5, negative_weight=0.2, **{**UNIFORM, **loss_kwargs})
         monkeypatch.setattr(kernels, "kernel_for", lambda device, dtype: kernel)
         loop = NonSamplingTrainingLoop(
             model=model,
@@ -370,16 +429,42 @@ class FactorizationTestCase:
             label_smoothing=label_smoothing,
         )
 
-    @pytest.mark.parametrize("kernel", [kernels.SparseKernel(), kernels.GatherKernel()], ids=["sparse", "gather"])
-    @pytest.mark.parametrize("memory_budget", [None, 1])
     @pytest.mark.parametrize(
-        ("target", "label_smoothing", "weighter", "loss_kwargs"),
+        ("kernel", "memory_budget", "target", "label_smoothing", "weighter", "loss_kwargs"),
         [
-            ("both", 0.0, None, {}),
-            ("tail", 0.1, None, dict(query_weight=0.5, candidate_weight=0.7, regularization_weight=0.3)),
-            ("head", 0.1, QueryWeighter(), dict(reduction="mean", candidate_weight=lambda n: 1 + n**2)),
-            ("both", 0.0, QueryWeighter(), dict(query_weight=weigh_by_everything, candidate_weight=-0.5)),
-            ("both", 0.2, None, dict(reduction="mean", regularization_weight=0.2, regularization_power=2.5)),
+            (kernels.SparseKernel(), None, "both", 0.0, None, {}),
+            (
+                kernels.SparseKernel(),
+                1,
+                "tail",
+                0.1,
+                None,
+                dict(query_weight=0.5, candidate_weight=0.7, regularization_weight=0.3),
+            ),
+            (
+                kernels.GatherKernel(),
+                None,
+                "head",
+                0.1,
+                QueryWeighter(),
+                dict(reduction="mean", candidate_weight=lambda n: 1 + n**2),
+            ),
+            (
+                kernels.GatherKernel(),
+                1,
+                "both",
+                0.0,
+                QueryWeighter(),
+                dict(query_weight=weigh_by_everything, candidate_weight="inverse-popularity", **WEIGHTED),
+            ),
+            (
+                kernels.SparseKernel(),
+                1,
+                "both",
+                0.2,
+                None,
+                dict(reduction="mean", regularization_weight=0.2, regularization_power=2.5),
+            ),
         ],
         ids=["plain", "tail", "head", "weights", "mean"],
     )

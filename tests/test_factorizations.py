@@ -1,28 +1,71 @@
 """Every factorization equals brute force."""
 
+import copy
+from typing import ClassVar
+
 import pytest
 import torch
 from cases import FactorizationTestCase, make_factory
-from pykeen.evaluation import RankBasedEvaluator
 from pykeen.models import ERModel
 from pykeen.nn.modules import (
+    AutoSFInteraction,
     ClampedInteraction,
     ComplExInteraction,
+    CPInteraction,
+    CrossEInteraction,
+    DirectionAverageInteraction,
+    DistMAInteraction,
     DistMultInteraction,
+    HolEInteraction,
+    Interaction,
+    LineaREInteraction,
+    MonotonicAffineTransformationInteraction,
+    MultiLinearTuckerInteraction,
+    MuREInteraction,
+    NTNInteraction,
+    PairREInteraction,
+    ProjEInteraction,
+    QuatEInteraction,
+    RESCALInteraction,
+    RotatEInteraction,
     SimplEInteraction,
     TransEInteraction,
+    TransFInteraction,
+    TripleREInteraction,
+    TuckERInteraction,
+    UMInteraction,
 )
-from pykeen.triples import CoreTriplesFactory
+from pykeen.utils import complex_normalize
 
-from pykeen_nonsampling import FactorizedRankBasedEvaluator
 from pykeen_nonsampling.factorizations import (
+    AffineMatrixFactorization,
+    AffineTrilinearFactorization,
+    AutoSFFactorization,
+    AverageMatrixFactorization,
+    AverageTrilinearFactorization,
     ComplExFactorization,
+    CPFactorization,
+    CrossEFactorization,
+    DistMAFactorization,
     DistMultFactorization,
     Factorization,
+    HolEFactorization,
+    LineaREFactorization,
     Moments,
+    MultiLinearTuckerFactorization,
+    MuREFactorization,
     NotDecomposableError,
-    SimplEFactorization,
+    NTNFactorization,
+    PairREFactorization,
+    ProjEFactorization,
+    QuatEFactorization,
+    RESCALFactorization,
+    RotatEFactorization,
     TransEFactorization,
+    TransFFactorization,
+    TripleREFactorization,
+    TuckERFactorization,
+    UMFactorization,
     factorization_resolver,
     factorize,
 )
@@ -33,21 +76,70 @@ class TestDistMult(FactorizationTestCase):
     interaction_cls = DistMultInteraction
 
 
-class TestSimplE(FactorizationTestCase):
-    cls = SimplEFactorization
-    interaction_cls = SimplEInteraction
-
-
-class TestClampedSimplEWithoutClamp(FactorizationTestCase):
-    cls = SimplEFactorization
-    interaction_cls = ClampedInteraction
-    interaction_kwargs = dict(base=SimplEInteraction)
+class TestCP(FactorizationTestCase):
+    cls = CPFactorization
+    interaction_cls = CPInteraction
 
 
 class TestComplEx(FactorizationTestCase):
     cls = ComplExFactorization
     interaction_cls = ComplExInteraction
-    dtype = torch.cfloat
+
+
+class TestHolE(FactorizationTestCase):
+    cls = HolEFactorization
+    interaction_cls = HolEInteraction
+
+
+class TestHolEOfEvenDimension(FactorizationTestCase):
+    cls = HolEFactorization
+    interaction_cls = HolEInteraction
+    sizes = dict(d=4)
+
+
+class TestQuatE(FactorizationTestCase):
+    cls = QuatEFactorization
+    interaction_cls = QuatEInteraction
+    sizes = dict(d=2, k=4)
+
+
+class TestAutoSF(FactorizationTestCase):
+    """Not all blocks meet, and there are fewer of relations than of entities."""
+
+    cls = AutoSFFactorization
+    interaction_cls = AutoSFInteraction
+    interaction_kwargs = dict(coefficients=[(0, 0, 2, 1), (1, 1, 0, -1), (2, 1, 1, 1), (0, 1, 1, -1)])
+
+
+class TestRESCAL(FactorizationTestCase):
+    cls = RESCALFactorization
+    interaction_cls = RESCALInteraction
+
+
+class TestMultiLinearTucker(FactorizationTestCase):
+    """With another number of features for heads than for tails."""
+
+    cls = MultiLinearTuckerFactorization
+    interaction_cls = MultiLinearTuckerInteraction
+    interaction_kwargs = dict(head_dim=3, relation_dim=2, tail_dim=4)
+
+
+class TestTuckER(FactorizationTestCase):
+    cls = TuckERFactorization
+    interaction_cls = TuckERInteraction
+    interaction_kwargs = dict(
+        embedding_dim=3,
+        head_dropout=0.0,
+        relation_dropout=0.0,
+        head_relation_dropout=0.0,
+        apply_batch_normalization=False,
+    )
+
+
+class TestNTN(FactorizationTestCase):
+    cls = NTNFactorization
+    interaction_cls = NTNInteraction
+    interaction_kwargs = dict(activation=torch.nn.Identity)
 
 
 class TestTransE(FactorizationTestCase):
@@ -69,11 +161,186 @@ class TestTransEWithOptions(FactorizationTestCase):
     factorization_kwargs = dict(scale=0.7, offset=-0.4)
 
 
-class TestOneDimension(FactorizationTestCase):
+class TestTransEOfOneDimension(FactorizationTestCase):
     cls = TransEFactorization
     interaction_cls = TransEInteraction
     interaction_kwargs = dict(p=2)
-    dimension = 1
+    sizes = dict(d=1)
+
+
+class TestUM(FactorizationTestCase):
+    """Relations have no representation at all."""
+
+    cls = UMFactorization
+    interaction_cls = UMInteraction
+    interaction_kwargs = dict(p=2)
+
+
+class TestRotatE(FactorizationTestCase):
+    """Entities have any length, but relations are rotations."""
+
+    cls = RotatEFactorization
+    interaction_cls = RotatEInteraction
+    relation_kwargs = dict(normalizer=complex_normalize)
+
+
+class TestMuRE(FactorizationTestCase):
+    cls = MuREFactorization
+    interaction_cls = MuREInteraction
+    interaction_kwargs = dict(p=2, power_norm=True)
+    factorization_kwargs = dict(scale=0.7, offset=1.4)
+
+
+class TestPairRE(FactorizationTestCase):
+    cls = PairREFactorization
+    interaction_cls = PairREInteraction
+    interaction_kwargs = dict(p=2)
+
+
+class TestLineaRE(FactorizationTestCase):
+    cls = LineaREFactorization
+    interaction_cls = LineaREInteraction
+    interaction_kwargs = dict(p=2)
+
+
+class TestTripleRE(FactorizationTestCase):
+    cls = TripleREFactorization
+    interaction_cls = TripleREInteraction
+    interaction_kwargs = dict(p=2, power_norm=True, u=0.6)
+
+
+class TestTripleREWithoutOffset(FactorizationTestCase):
+    cls = TripleREFactorization
+    interaction_cls = TripleREInteraction
+    interaction_kwargs = dict(p=2, u=None)
+
+
+class TestDistMA(FactorizationTestCase):
+    cls = DistMAFactorization
+    interaction_cls = DistMAInteraction
+
+
+class TestTransF(FactorizationTestCase):
+    cls = TransFFactorization
+    interaction_cls = TransFInteraction
+
+
+class TestProjE(FactorizationTestCase):
+    cls = ProjEFactorization
+    interaction_cls = ProjEInteraction
+    interaction_kwargs = dict(embedding_dim=3, inner_activation=torch.nn.Identity, bias_initializer="normal_")
+
+
+class TestCrossE(FactorizationTestCase):
+    cls = CrossEFactorization
+    interaction_cls = CrossEInteraction
+    interaction_kwargs = dict(embedding_dim=3, combination_activation=torch.nn.Identity, combination_dropout=None)
+
+
+class TestClampedWithoutClamp(FactorizationTestCase):
+    cls = DistMultFactorization
+    interaction_cls = ClampedInteraction
+    interaction_kwargs = dict(base=DistMultInteraction)
+
+
+class TestSimplE(FactorizationTestCase):
+    cls = AverageTrilinearFactorization
+    interaction_cls = SimplEInteraction
+
+
+class AverageTestCase(FactorizationTestCase):
+    """PyKEEN's wrapper does not say that it needs twice the representations, so its user has to."""
+
+    interaction_cls = DirectionAverageInteraction
+
+    @classmethod
+    def make_interaction(cls) -> Interaction:
+        interaction = super().make_interaction()
+        interaction.entity_shape = (interaction.base.entity_shape[0],) * 2
+        interaction.relation_shape = (*interaction.base.relation_shape, *interaction.base.relation_shape)
+        return interaction
+
+
+class TestAverageOfComplEx(AverageTestCase):
+    cls = AverageTrilinearFactorization
+    interaction_kwargs = dict(base="ComplEx")
+    is_complex = True
+
+
+class TestAverageOfTransE(AverageTestCase):
+    cls = AverageTrilinearFactorization
+    interaction_kwargs = dict(base="TransE", base_kwargs=dict(p=2, power_norm=True))
+
+
+class TestAverageOfTransF(AverageTestCase):
+    cls = AverageTrilinearFactorization
+    interaction_kwargs = dict(base="TransF")
+
+
+class TestAverageOfRESCAL(AverageTestCase):
+    cls = AverageMatrixFactorization
+    interaction_kwargs = dict(base="RESCAL")
+
+
+class AffineTestCase(FactorizationTestCase):
+    interaction_cls = MonotonicAffineTransformationInteraction
+    base: ClassVar[Interaction]
+
+    @classmethod
+    def make_interaction(cls) -> Interaction:
+        interaction = MonotonicAffineTransformationInteraction(copy.deepcopy(cls.base), initial_bias=0.3, initial_scale=1.7)
+        # which it returns to before training, whatever the data type of the model
+        interaction.initial_bias = interaction.initial_bias.double()
+        interaction.initial_log_scale = interaction.initial_log_scale.double()
+        return interaction
+
+
+class TestAffineDistMult(AffineTestCase):
+    cls = AffineTrilinearFactorization
+    base = DistMultInteraction()
+
+
+class TestAffineTransE(AffineTestCase):
+    cls = AffineTrilinearFactorization
+    base = TransEInteraction(p=2, power_norm=True)
+
+
+class TestAffineTransEWithoutPower(AffineTestCase):
+    cls = AffineTrilinearFactorization
+    base = TransEInteraction(p=2)
+
+
+class TestAffineUM(AffineTestCase):
+    cls = AffineTrilinearFactorization
+    base = UMInteraction(p=2)
+
+
+class TestAffineMuRE(AffineTestCase):
+    cls = AffineTrilinearFactorization
+    base = MuREInteraction(p=2, power_norm=True)
+
+
+class TestAffineRESCAL(AffineTestCase):
+    cls = AffineMatrixFactorization
+    base = RESCALInteraction()
+
+
+class TestAffineSimplE(AffineTestCase):
+    cls = AffineTrilinearFactorization
+    base = SimplEInteraction()
+
+
+class TestAverageOfAffineRESCAL(FactorizationTestCase):
+    """A wrapper in a wrapper, with one scale and one bias for both directions."""
+
+    cls = AverageMatrixFactorization
+    interaction_cls = DirectionAverageInteraction
+
+    @classmethod
+    def make_interaction(cls) -> Interaction:
+        interaction = DirectionAverageInteraction(TestAffineRESCAL.make_interaction())
+        interaction.entity_shape, interaction.relation_shape = ("d", "d"), ("dd", "dd")
+        return interaction
 
 
 class TwistInteraction(DistMultInteraction):
@@ -97,8 +364,8 @@ class TwistFactorization(Factorization):
     def queries(self, heads: torch.Tensor, relations: torch.Tensor) -> torch.Tensor:
         return heads.roll(1, dims=-1) * relations
 
-    def query_moments(self, heads: Moments, relations: torch.Tensor) -> Moments:
-        r = Moments.of(relations)
+    def query_moments(self, heads: Moments, relations: torch.Tensor, weights: torch.Tensor | None = None) -> Moments:
+        r = Moments.of(relations, weights)
         second = heads.second.roll((1, 1), dims=(0, 1))
         return Moments(heads.count * r.count, heads.first.roll(1) * r.first, second * r.second)
 
@@ -112,18 +379,9 @@ class TestDefaultsOfTheBaseClass(FactorizationTestCase):
         monkeypatch.setattr(factorization_resolver, "lookup_dict", {**factorization_resolver.lookup_dict})
         factorization_resolver.register(TwistFactorization)
 
-    def test_ranks_equal_the_models(self, factory: CoreTriplesFactory, model: ERModel) -> None:
-        triples = factory.mapped_triples
-        ours, theirs = (
-            evaluator.evaluate(model, triples, use_tqdm=False, batch_size=4).to_flat_dict()
-            for evaluator in (FactorizedRankBasedEvaluator(), RankBasedEvaluator())
-        )
-        assert ours == pytest.approx(theirs, nan_ok=True)
-
 
 def test_every_registered_factorization_has_a_case() -> None:
-    cases = {cls.cls for cls in FactorizationTestCase.__subclasses__()}
-    assert cases - {TwistFactorization} == set(factorization_resolver)
+    assert {cls.cls for cls in FactorizationTestCase.__subclasses__() if "cls" in vars(cls)} >= set(factorization_resolver)
 
 
 def test_head_queries_that_give_other_scores_are_refused() -> None:

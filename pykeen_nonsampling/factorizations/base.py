@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from pykeen.nn.modules import Interaction
@@ -18,11 +18,32 @@ __all__ = [
     "Moments",
     "NotDecomposableError",
     "ScoreMoments",
+    "Weights",
 ]
 
 
 class NotDecomposableError(NotImplementedError):
     """The score is no product of head features, a relation's operator and tail features, so no Gram matrix sums it."""
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Weights of all triples, $w_h w_r w_t$; what is left out counts as 1."""
+
+    #: shape: (num_entities,), the weights of heads
+    heads: Tensor | None = None
+    #: shape: (num_relations,), the weights of relations
+    relations: Tensor | None = None
+    #: shape: (num_entities,), the weights of tails
+    tails: Tensor | None = None
+
+    def of(self, triples: Tensor) -> Tensor | float:
+        """Compute the weights of some triples, shape: (n,)."""
+        weights: Tensor | float = 1.0
+        for column, x in enumerate((self.heads, self.relations, self.tails)):
+            if x is not None:
+                weights = weights * x[triples[:, column]]
+        return weights
 
 
 @dataclass(frozen=True)
@@ -89,18 +110,33 @@ class Factorization(ABC):
 
     A subclass says what $\phi$, $\psi$ and the relation's features are, how a query is made of them, and what the moments
     of the queries over *all* pairs of a head and a relation are. Everything else (scores at observed triples, moments of
-    the scores over all triples, losses, gradients) follows.
+    the scores over all triples, losses, gradients) follows. Two subclasses leave little to say:
+    :class:`TrilinearFactorization`, where $A_r$ is made of diagonals, and :class:`MatrixFactorization`, where it is full.
 
     All features are real matrices with one row an entity or relation.
     """
 
     #: the interaction whose scores this class factorizes
     interaction_cls: ClassVar[type[Interaction]]
+    #: the kind of operator that a relation is
+    family: ClassVar[str] = "other"
+    #: the number of features of an entity, in terms of the symbols of :attr:`pykeen.nn.modules.Interaction.entity_shape`
+    feature_size: ClassVar[str] = "m"
+    #: what the interaction must be like to have a factorization, if that depends
+    condition: ClassVar[str | None] = None
 
     #: what all candidates of a query weigh as negatives, relative to one positive, if the user does not say
-    negative_mass: ClassVar[float] = 100.0
+    negative_mass: float = 100.0
     #: what the vectors of a triple weigh, relative to its score, if the user does not say
-    regularization_weight: ClassVar[float] = 0.03
+    regularization_weight: float = 0.03
+
+    #: whether the features of a relation are too many to have a copy of them for each query, so that queries are made of one
+    #: relation at a time
+    by_relation: ClassVar[bool] = False
+    #: whether the factorized score is the square of the interaction's norm, which ranks the same, but averages differently
+    squares: bool = False
+    #: keyword-based parameters that leave the score as it is
+    plain_kwargs: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(self, interaction: Interaction):
         """Initialize the factorization.
@@ -115,16 +151,26 @@ class Factorization(ABC):
         r"""Compute the head features $\phi$, shape: (num_entities, k)."""
 
     def tails(self, *representations: Tensor) -> Tensor:
-        r"""Compute the tail features $\psi$, shape: (num_entities, k). By default, those of heads."""
+        r"""Compute the tail features $\psi$, shape: (num_entities, l). By default, those of heads."""
         return self.heads(*representations)
+
+    @property
+    def same_features(self) -> bool:
+        """Whether an entity has the same features as head and as tail, if it has the same representations."""
+        return type(self).tails is Factorization.tails
 
     @abstractmethod
     def relations(self, *representations: Tensor) -> Tensor:
-        """Compute the relation features, shape: (num_relations, …)."""
+        """Compute the relation features, shape: (num_relations, …), or (1, …) if all relations have the same."""
 
     @abstractmethod
     def queries(self, heads: Tensor, relations: Tensor) -> Tensor:
-        r"""Compute the queries $A_r^\top \phi(h)$ row by row, shape: (n, k)."""
+        r"""Compute the queries $A_r^\top \phi(h)$ row by row, shape: (n, l).
+
+        :param heads: shape: (n, k), the features of heads
+        :param relations: shape: (n, …), the features of relations; (1, …), if they are made :attr:`by_relation`
+        :return: the queries
+        """
 
     def queries_backward(self, heads: Tensor, relations: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
         """Compute the gradients by the features from that by the queries.
@@ -179,22 +225,37 @@ class Factorization(ABC):
         return Reverse(self)
 
     @abstractmethod
-    def query_moments(self, heads: Moments, relations: Tensor) -> Moments:
-        """Compute the moments of the queries over all pairs of a head and a relation, without enumerating them."""
+    def query_moments(self, heads: Moments, relations: Tensor, weights: Tensor | None = None) -> Moments:
+        """Compute the moments of the queries over all pairs of a head and a relation, without enumerating them.
+
+        :param heads: the moments of the head features
+        :param relations: the relation features
+        :param weights: shape: (num_relations,), the weights ≥ 0 of the relations
+        :return: the moments
+        """
 
     def transform(self, scores: Tensor) -> Tensor:
         """Map the interaction's own scores to the factorized ones: increasing, so both rank alike. Often the identity."""
         return scores
 
-    def score_moments(self, heads: Tensor, relations: Tensor, tails: Tensor) -> ScoreMoments:
+    def score_moments(self, heads: Tensor, relations: Tensor, tails: Tensor, weights: Weights | None = None) -> ScoreMoments:
         r"""Compute the moments of the scores over all triples.
 
-        This takes $O((|\mathcal{E}| + |\mathcal{R}|) k^2)$ instead of $O(|\mathcal{E}|^2 |\mathcal{R}| k)$ operations.
+        This takes $O((|\mathcal{E}| + |\mathcal{R}|) m^2)$ instead of $O(|\mathcal{E}|^2 |\mathcal{R}| m)$ operations; if
+        relations are full matrices, $O(|\mathcal{R}| m^3)$ more.
+
+        :param heads: the head features
+        :param relations: the relation features
+        :param tails: the tail features
+        :param weights: the weights of the triples
+        :return: the moments
         """
-        head_moments = Moments.of(heads)
+        weights = weights or Weights()
+        head_moments = Moments.of(heads, weights.heads)
         # most models have one kind of entity features, whose Gram matrix is then needed once
-        tail_moments = head_moments if tails is heads else Moments.of(tails)
-        return self.query_moments(head_moments, relations).of_scores(tail_moments)
+        shared = tails is heads and weights.heads is weights.tails
+        tail_moments = head_moments if shared else Moments.of(tails, weights.tails)
+        return self.query_moments(head_moments, relations, weights.relations).of_scores(tail_moments)
 
 
 class Reverse:
@@ -204,6 +265,7 @@ class Reverse:
         """Reverse a factorization."""
         self.queries = factorization.head_queries
         self.queries_backward = factorization.head_queries_backward
+        self.by_relation = factorization.by_relation
 
 
 def _pull_back(
@@ -213,7 +275,7 @@ def _pull_back(
     with torch.enable_grad():
         entities, relations = entities.detach().requires_grad_(), relations.detach().requires_grad_()
         result = queries(entities, relations)
-    grad_entities, grad_relations = torch.autograd.grad(result, (entities, relations), grad)
+    grad_entities, grad_relations = torch.autograd.grad(result, (entities, relations), grad, materialize_grads=True)
     return grad_entities, grad_relations
 
 
@@ -224,4 +286,14 @@ def check_real(name: str, *representations: Tensor) -> None:
             raise ValueError(
                 f"{name} was given representations of dtype {x.dtype}, for which its score is no real number. "
                 f"Use a real dtype, e.g. entity_representations_kwargs=dict(shape=…, dtype=torch.float)."
+            )
+
+
+def check_complex(name: str, *representations: Tensor) -> None:
+    """Refuse real representations for an interaction of complex numbers."""
+    for x in representations:
+        if not torch.is_complex(x):
+            raise ValueError(
+                f"{name} needs complex representations, but was given dtype {x.dtype}. Use e.g. "
+                f"entity_representations_kwargs=dict(shape=…, dtype=torch.cfloat)."
             )

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from class_resolver import ClassResolver, HintOrType, OptionalKwargs
-from pykeen.nn.modules import ClampedInteraction, Interaction
+from pykeen.nn.modules import (
+    ClampedInteraction,
+    DirectionAverageInteraction,
+    Interaction,
+    MonotonicAffineTransformationInteraction,
+)
 
+from . import blocks, distances, matrices, sums
 from .base import Factorization, NotDecomposableError
-from .distance import TransEFactorization
-from .trilinear import ComplExFactorization, DistMultFactorization, SimplEFactorization
+from .wrappers import affine, average
 
 __all__ = [
     "factorization_resolver",
@@ -16,7 +21,29 @@ __all__ = [
 
 #: A resolver for factorizations. Add one for an interaction of your own by ``factorization_resolver.register``.
 factorization_resolver: ClassResolver[Factorization] = ClassResolver(
-    [ComplExFactorization, DistMultFactorization, SimplEFactorization, TransEFactorization],
+    [
+        blocks.AutoSFFactorization,
+        blocks.CPFactorization,
+        blocks.ComplExFactorization,
+        blocks.DistMultFactorization,
+        blocks.HolEFactorization,
+        blocks.QuatEFactorization,
+        distances.LineaREFactorization,
+        distances.MuREFactorization,
+        distances.PairREFactorization,
+        distances.RotatEFactorization,
+        distances.TransEFactorization,
+        distances.TripleREFactorization,
+        distances.UMFactorization,
+        matrices.MultiLinearTuckerFactorization,
+        matrices.NTNFactorization,
+        matrices.RESCALFactorization,
+        matrices.TuckERFactorization,
+        sums.CrossEFactorization,
+        sums.DistMAFactorization,
+        sums.ProjEFactorization,
+        sums.TransFFactorization,
+    ],
     base=Factorization,  # type: ignore[type-abstract]
 )
 
@@ -29,13 +56,28 @@ def factorize(
     """Find the factorization of an interaction.
 
     :param interaction: the interaction
-    :param factorization: the factorization, or a hint for it; by default, the one registered for the interaction's class
+    :param factorization: the factorization, or a hint for it; by default, the one registered for the interaction's class. For
+        an interaction that wraps another one, that of the latter.
     :param factorization_kwargs: additional keyword-based parameters for the factorization
     :return: the factorization
     :raises NotDecomposableError: if there is none
     :raises ValueError: if the keyword arguments are not the factorization's
     """
-    interaction = _unwrap(interaction)
+    return _factorize(interaction, factorization, dict(factorization_kwargs or {}), plain=False)
+
+
+def _factorize(
+    interaction: Interaction, factorization: HintOrType[Factorization], kwargs: dict[str, object], plain: bool
+) -> Factorization:
+    """Find the factorization of an interaction; a plain one does without an affine transformation of its own."""
+    wrapper = _definer_of_forward(interaction)
+    if wrapper is ClampedInteraction:
+        _check_clamp(interaction)
+        return _factorize(interaction.base, factorization, kwargs, plain)
+    if wrapper is MonotonicAffineTransformationInteraction:
+        return affine(interaction, _factorize(interaction.base, factorization, kwargs, plain=True))
+    if wrapper is DirectionAverageInteraction:
+        return average(interaction, _factorize(interaction.base, factorization, kwargs, plain))
     if isinstance(factorization, Factorization):
         cls = type(factorization)
     else:
@@ -48,21 +90,23 @@ def factorize(
     if isinstance(factorization, Factorization):
         return factorization
     try:
-        return cls(interaction, **(factorization_kwargs or {}))
+        return cls(interaction, **({**cls.plain_kwargs, **kwargs} if plain else kwargs))
     except TypeError as error:
-        raise ValueError(f"{factorization_kwargs=} do not fit {cls.__name__}: {error}") from error
+        raise ValueError(f"factorization_kwargs={kwargs} do not fit {cls.__name__}: {error}") from error
 
 
-def _unwrap(interaction: Interaction) -> Interaction:
-    """Take the wrapped interaction out of wrappers that leave the score as it is."""
-    while isinstance(interaction, ClampedInteraction):
-        if interaction.clamp_score is not None:
-            raise NotDecomposableError(
-                f"Scores clamped to {interaction.clamp_score} cannot be decomposed: a clamp is not linear in the features "
-                f"of head and tail. Leave the clamp out, with model_kwargs=dict(clamp_score=None)."
-            )
-        interaction = interaction.base
-    return interaction
+def _definer_of_forward(interaction: Interaction) -> type:
+    """Find the class that the interaction has its score from."""
+    return next(cls for cls in type(interaction).__mro__ if "forward" in vars(cls))
+
+
+def _check_clamp(interaction: ClampedInteraction) -> None:
+    """Refuse clamps; without one, the score is as it was."""
+    if interaction.clamp_score is not None:
+        raise NotDecomposableError(
+            f"Scores clamped to {interaction.clamp_score} cannot be decomposed: a clamp is not linear in the features "
+            f"of head and tail. Leave the clamp out, with model_kwargs=dict(clamp_score=None)."
+        )
 
 
 def _lookup(interaction: Interaction) -> type[Factorization]:

@@ -1,148 +1,186 @@
-r"""Signed sums of trilinear products $\langle h, r, t \rangle = \sum_i h_i r_i t_i$.
+r"""Sums of trilinear products $\langle h, r, t \rangle = \sum_i h_i r_i t_i$: all that most interactions are made of.
 
-The relation's operator is diagonal (or, for complex vectors, made of 2×2 blocks), so the Gram matrix of all queries is an
-elementwise product of the Gram matrices of heads and relations.
+The relation's operator is made of diagonals, so the Gram matrix of all queries is made of elementwise products of the Gram
+matrices of heads and relations.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import torch
-from pykeen.nn.modules import ComplExInteraction, DistMultInteraction, Interaction, SimplEInteraction
 from torch import Tensor
 
-from .base import Factorization, Moments, check_real
+from .base import Factorization, Moments
 
 __all__ = [
-    "ComplExFactorization",
-    "DistMultFactorization",
-    "SimplEFactorization",
+    "Layout",
+    "Term",
+    "TrilinearFactorization",
+    "with_one",
 ]
 
 
-class DistMultFactorization(Factorization):
-    r"""DistMult: $f = \langle h, r, t \rangle$, so $q = h \odot r$ and $k = t$.
+def with_one(x: Tensor) -> Tensor:
+    """Add a constant feature 1 to the features of each entity."""
+    return torch.cat([x, torch.ones_like(x[:, :1])], dim=-1)
+
+
+class Layout(NamedTuple):
+    """How a row of features is divided into blocks: so many vectors of one length, then so many numbers."""
+
+    vectors: int
+    scalars: int = 0
+
+    def widths(self, total: int) -> list[int]:
+        """Compute the widths of the blocks of a row of some length."""
+        width = (total - self.scalars) // self.vectors if self.vectors else 0
+        return [width] * self.vectors + [1] * self.scalars
+
+    def is_scalar(self, block: int) -> bool:
+        """Whether a block is a number."""
+        return block >= self.vectors
+
+    def total(self, width: int) -> int:
+        """Compute the length of a row with vectors of some length."""
+        return self.vectors * width + self.scalars
+
+    def split(self, x: Tensor) -> Sequence[Tensor]:
+        """Divide the last dimension into blocks."""
+        return x.split(self.widths(x.shape[-1]), dim=-1)
+
+    def grid(self, x: Tensor) -> list[list[Tensor]]:
+        """Divide rows and columns of a square matrix into blocks."""
+        widths = self.widths(x.shape[-1])
+        return [list(row.split(widths, dim=1)) for row in x.split(widths, dim=0)]
+
+
+class Term(NamedTuple):
+    r"""The trilinear product $c \langle h, r, t \rangle$ of three blocks, by their positions. A number meets each component."""
+
+    head: int
+    #: if there is none, the product is $c \langle h, t \rangle$
+    relation: int | None
+    tail: int
+    coefficient: float = 1.0
+
+
+class TrilinearFactorization(Factorization):
+    r"""A score that is a sum of trilinear products of blocks of features.
 
     .. math::
 
-        \sum_{h,r} q q^\top = \Big(\sum_h h h^\top\Big) \odot \Big(\sum_r r r^\top\Big)
-    """
+        f = \sum_b c_b \langle \phi_{i_b}(h), \rho_{k_b}(r), \psi_{j_b}(t) \rangle
 
-    interaction_cls: ClassVar[type[Interaction]] = DistMultInteraction
-
-    def heads(self, *representations: Tensor) -> Tensor:  # noqa: D102
-        check_real(type(self.interaction).__name__, *representations)
-        (x,) = representations
-        return x
-
-    def relations(self, *representations: Tensor) -> Tensor:  # noqa: D102
-        return self.heads(*representations)
-
-    def queries(self, heads: Tensor, relations: Tensor) -> Tensor:  # noqa: D102
-        return heads * relations
-
-    def queries_backward(self, heads: Tensor, relations: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:  # noqa: D102
-        return relations.mul_(grad), heads.mul_(grad)
-
-    def head_queries(self, tails: Tensor, relations: Tensor) -> Tensor:  # noqa: D102
-        # heads and tails may change places
-        return self.queries(tails, relations)
-
-    def head_queries_backward(self, tails: Tensor, relations: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:  # noqa: D102
-        return self.queries_backward(tails, relations, grad)
-
-    def query_moments(self, heads: Moments, relations: Tensor) -> Moments:  # noqa: D102
-        r = Moments.of(relations)
-        return Moments(count=heads.count * r.count, first=heads.first * r.first, second=heads.second * r.second)
-
-
-class SimplEFactorization(DistMultFactorization):
-    r"""SimplE: $f = \frac{1}{2} (\langle h_1, r_1, t_1 \rangle + \langle t_2, r_2, h_2 \rangle)$.
-
-    This is DistMult on the concatenations $[h_1; h_2]$, $\frac{1}{2} [r_1; r_2]$ and $[t_1; t_2]$.
-    """
-
-    interaction_cls: ClassVar[type[Interaction]] = SimplEInteraction
-
-    def heads(self, *representations: Tensor) -> Tensor:  # noqa: D102
-        check_real(type(self.interaction).__name__, *representations)
-        return torch.cat(representations, dim=-1)
-
-    def relations(self, *representations: Tensor) -> Tensor:  # noqa: D102
-        return 0.5 * self.heads(*representations)
-
-
-class ComplExFactorization(Factorization):
-    r"""ComplEx: $f = \mathrm{Re} \langle h, r, \bar t \rangle$, so $q = h \odot r$ and $k = t$, parts and all.
-
-    The features are real: a complex number is two of them in a row, as in PyTorch's memory. Of a set of complex vectors, the
-    Hermitian Gram matrix $\sum x x^*$ and the plain one $\sum x x^\top$ hold what the real Gram matrix of the features
-    holds, and both are multiplicative:
+    A subclass says what the features are, how they are divided into blocks, and which blocks meet. A query's block j is
+    $\sum_{b: j_b = j} c_b \, \phi_{i_b} \odot \rho_{k_b}$, and the Gram matrix of all queries has the blocks
 
     .. math::
 
-        \sum_{h,r} q q^* = \Big(\sum_h h h^*\Big) \odot \Big(\sum_r r r^*\Big)
-        \qquad
-        \sum_{h,r} q q^\top = \Big(\sum_h h h^\top\Big) \odot \Big(\sum_r r r^\top\Big)
+        \Big( \sum_{h,r} q q^\top \Big)_{j j'} = \sum_{b: j_b = j} \sum_{b': j_{b'} = j'} c_b c_{b'}
+        \Big( \sum_h \phi_{i_b} \phi_{i_{b'}}^\top \Big) \odot \Big( \sum_r \rho_{k_b} \rho_{k_{b'}}^\top \Big)
+
+    Where a block is a number, it is taken as a vector of equal components. So a constant feature 1 lets terms like
+    $\langle h, r, 1 \rangle$ or $\langle 1, r, t \rangle$ into the sum, which depend on one entity only.
     """
 
-    interaction_cls: ClassVar[type[Interaction]] = ComplExInteraction
+    #: the blocks of the features of heads, relations and tails
+    head_layout: Layout = Layout(1)
+    relation_layout: Layout = Layout(1)
+    tail_layout: Layout = Layout(1)
+    #: which of them meet
+    terms: Sequence[Term] = (Term(0, 0, 0),)
 
-    def heads(self, *representations: Tensor) -> Tensor:  # noqa: D102
-        (x,) = representations
-        if not torch.is_complex(x):
-            raise ValueError(
-                f"ComplEx needs complex representations, but was given dtype {x.dtype}, with which it would be DistMult. "
-                f"Use e.g. entity_representations_kwargs=dict(shape=…, dtype=torch.cfloat)."
-            )
-        return _as_real(x)
-
-    def relations(self, *representations: Tensor) -> Tensor:  # noqa: D102
-        return self.heads(*representations)
-
+    # docstr-coverage: inherited
     def queries(self, heads: Tensor, relations: Tensor) -> Tensor:  # noqa: D102
-        return _as_real(_as_complex(heads) * _as_complex(relations))
+        terms = ((t.head, t.relation, t.tail, t.coefficient) for t in self.terms)
+        return _contract(terms, heads, self.head_layout, relations, self.relation_layout, self.tail_layout)
 
-    def queries_backward(self, heads: Tensor, relations: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:  # noqa: D102
-        h, r, g = (_as_complex(x) for x in (heads, relations, grad))
-        return _as_real(g * r.conj()), _as_real(g.mul_(h.conj()))
-
+    # docstr-coverage: inherited
     def head_queries(self, tails: Tensor, relations: Tensor) -> Tensor:  # noqa: D102
-        return _as_real(_as_complex(tails) * _as_complex(relations).conj())
+        terms = ((t.tail, t.relation, t.head, t.coefficient) for t in self.terms)
+        return _contract(terms, tails, self.tail_layout, relations, self.relation_layout, self.head_layout)
 
+    def operators(self, heads: Tensor, tails: Tensor) -> Tensor:
+        """Compute the gradient of the scores by the relation features, row by row."""
+        terms = ((t.head, t.tail, t.relation, t.coefficient) for t in self.terms if t.relation is not None)
+        return _contract(terms, heads, self.head_layout, tails, self.tail_layout, self.relation_layout)
+
+    # the three of them are all derivatives of one trilinear form, hence of each other
+
+    # docstr-coverage: inherited
+    def queries_backward(self, heads: Tensor, relations: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:  # noqa: D102
+        return self.head_queries(grad, relations), self.operators(heads, grad)
+
+    # docstr-coverage: inherited
     def head_queries_backward(self, tails: Tensor, relations: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:  # noqa: D102
-        t, r, g = (_as_complex(x) for x in (tails, relations, grad))
-        return _as_real(g * r), _as_real(t.mul_(g.conj()))
+        return self.queries(grad, relations), self.operators(grad, tails)
 
-    def query_moments(self, heads: Moments, relations: Tensor) -> Moments:  # noqa: D102
-        r = Moments.of(relations)
-        (h_hermitian, h_plain), (r_hermitian, r_plain) = _complex_grams(heads.second), _complex_grams(r.second)
+    # docstr-coverage: inherited
+    def query_moments(self, heads: Moments, relations: Tensor, weights: Tensor | None = None) -> Moments:  # noqa: D102
+        r = Moments.of(relations, weights)
+        head_sums, relation_sums = self.head_layout.split(heads.first), self.relation_layout.split(r.first)
+        head_grams, relation_grams = self.head_layout.grid(heads.second), self.relation_layout.grid(r.second)
+
+        def relation_gram(k: int | None, l: int | None) -> Tensor | float:  # noqa: E741
+            """Sum the products of two blocks over all relations; without a block, there is a 1 in its place."""
+            if k is None:
+                return r.count if l is None else relation_sums[l][None]
+            return relation_sums[k][:, None] if l is None else relation_grams[k][l]
+
+        layout = self.tail_layout
+        widths = layout.widths(layout.total(self.head_layout.widths(heads.first.shape[0])[0]))
+        first = [heads.first.new_zeros(width) for width in widths]
+        second = [[heads.first.new_zeros(v, w) for w in widths] for v in widths]
+        for b, (i, k, j, c) in enumerate(self.terms):
+            x = c * head_sums[i] * (r.count if k is None else relation_sums[k])
+            first[j] = first[j] + (x.sum() if layout.is_scalar(j) else x)
+            for other, (i2, k2, j2, c2) in enumerate(self.terms[b:]):
+                y = c * c2 * head_grams[i][i2] * relation_gram(k, k2)
+                if layout.is_scalar(j):
+                    y = y.sum(dim=0, keepdim=True)
+                if layout.is_scalar(j2):
+                    y = y.sum(dim=1, keepdim=True)
+                second[j][j2] = second[j][j2] + y
+                if other:
+                    second[j2][j] = second[j2][j] + y.T
         return Moments(
             count=heads.count * r.count,
-            first=_as_real(_as_complex(heads.first) * _as_complex(r.first)),
-            second=_real_gram(h_hermitian * r_hermitian, h_plain * r_plain),
+            first=torch.cat(first),
+            second=torch.cat([torch.cat(row, dim=1) for row in second]),
         )
 
 
-def _as_real(x: Tensor) -> Tensor:
-    """View complex vectors as real ones, twice as long."""
-    return torch.view_as_real(x).flatten(start_dim=-2)
+def _contract(
+    terms: Iterable[tuple[int, int | None, int, float]],
+    x: Tensor,
+    x_layout: Layout,
+    y: Tensor,
+    y_layout: Layout,
+    layout: Layout,
+) -> Tensor:
+    """Sum the products of blocks of x and blocks of y, row by row, in the blocks that they belong to.
 
-
-def _as_complex(x: Tensor) -> Tensor:
-    """View real vectors as complex ones, half as long."""
-    return torch.view_as_complex(x.unflatten(-1, (-1, 2)))
-
-
-def _complex_grams(gram: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Turn the Gram matrix of the parts of $x + i y$ into the Hermitian and the plain one of the complex numbers."""
-    xx, xy, yx, yy = gram[0::2, 0::2], gram[0::2, 1::2], gram[1::2, 0::2], gram[1::2, 1::2]
-    return torch.complex(xx + yy, yx - xy), torch.complex(xx - yy, xy + yx)
-
-
-def _real_gram(hermitian: Tensor, plain: Tensor) -> Tensor:
-    r"""Turn the Hermitian and the plain Gram matrix of $x + i y$ into that of its parts."""
-    total, difference = 0.5 * (plain + hermitian), 0.5 * (plain - hermitian)
-    rows_x, rows_y = (torch.stack(pair, dim=-1) for pair in ((total.real, difference.imag), (total.imag, -difference.real)))
-    return torch.stack([rows_x, rows_y], dim=1).flatten(start_dim=2).flatten(end_dim=1)
+    :param terms: the blocks of x, y and the result, and a coefficient
+    :param x: shape: (n, k), features
+    :param x_layout: their blocks
+    :param y: shape: (n, l), other features
+    :param y_layout: their blocks
+    :param layout: the blocks of the result
+    :return: shape: (n, m), the result
+    """
+    xs, ys = x_layout.split(x), y_layout.split(y)
+    result = x.new_zeros(len(x), layout.total(xs[0].shape[-1]))
+    widths = layout.widths(result.shape[-1])
+    for i, k, j, coefficient in terms:
+        # a view of its own for each term: one that was there before the last term has no gradient
+        target = result.narrow(-1, sum(widths[:j]), widths[j])
+        if layout.is_scalar(j):
+            product = xs[i] if k is None else xs[i] * ys[k]
+            target.add_(product.sum(dim=-1, keepdim=True), alpha=coefficient)
+        elif k is None:
+            target.add_(xs[i], alpha=coefficient)
+        else:
+            target.addcmul_(xs[i], ys[k], value=coefficient)
+    return result

@@ -23,11 +23,12 @@ from pykeen.training.callbacks import (
     TrainingCallbackKwargsHint,
 )
 from pykeen.triples import CoreTriplesFactory
+from pykeen.typing import LABEL_HEAD, LABEL_RELATION, LABEL_TAIL
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from ..factorizations import Factorization, ScoreMoments
-from ..graph import Batches, Graph, Sides
+from ..factorizations import Factorization, ScoreMoments, Weights
+from ..graph import Batches, Graph, Sides, check_weights
 from ..kernels import sum_of_norms
 from ..losses import NonSamplingLoss, check_loss
 from ..models import factorize_model, features, represent
@@ -64,6 +65,8 @@ class FactorizedTrainingLoop(TrainingLoop[BatchType], ABC):
     model: ERModel
     #: what is used of the loss's weights
     _weights: dict[str, Any]
+    #: the weights of all triples as negatives, beside c⁻
+    _triple_weights: Weights
     _sub_batch_size: int | None
     _random_states: tuple[Tensor, Tensor | None]
 
@@ -179,6 +182,36 @@ class FactorizedTrainingLoop(TrainingLoop[BatchType], ABC):
                 chosen[name] = f"{name}={default:.3g}"
         if chosen:
             logger.warning("By this graph and model, loss_kwargs=dict(%s) were chosen.", ", ".join(chosen.values()))
+        sizes = (self.num_entities, self.model.num_relations, self.num_entities)
+        self._triple_weights = Weights(
+            *(
+                self._weigh_by_count(f"{name}_weight", getattr(self.loss, f"{name}_weight"), ids, size)
+                for name, ids, size in zip((LABEL_HEAD, LABEL_RELATION, LABEL_TAIL), graph.triples.T, sizes, strict=True)
+            )
+        )
+
+    def _weigh_by_count(self, name: str, weight: Any, ids: Tensor, size: int) -> Tensor | None:
+        """Weigh entities or relations by how often they occur, such that the mean of the weights is 1.
+
+        :param name: the name of the loss's parameter
+        :param weight: an exponent, or a function of the numbers; nothing, if all weigh the same
+        :param ids: where they occur
+        :param size: the number of entities or relations
+        :return: shape: (size,), the weights
+        """
+        if not weight:
+            return None
+        counts = ids.bincount(minlength=size).to(self._dtype)
+        weights = weigh(weight, name, 1 + counts, counts)
+        mean = weights.mean()
+        if not mean > 0:
+            raise ValueError(f"{name}={weight} gives nothing but zeros, so there would be no negatives.")
+        return weights / mean
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        """The data type of real numbers in the model."""
+        return next(x.real.dtype for x in self.model.parameters() if x.is_floating_point() or x.is_complex())
 
     @abstractmethod
     def _default_weights(self, graph: Graph) -> dict[str, float]:
@@ -289,6 +322,25 @@ class FactorizedTrainingLoop(TrainingLoop[BatchType], ABC):
         torch.set_rng_state(cpu_state)
         if cuda_state is not None:
             torch.cuda.set_rng_state(cuda_state, device)
+
+
+def weigh(weight: Any, name: str, base: Tensor, *arguments: Tensor) -> Tensor:
+    """Compute weights by an exponent of a number, or by a function.
+
+    :param weight: the exponent, or the function
+    :param name: the name of the loss's parameter
+    :param base: what the exponent is of
+    :param arguments: the arguments of the function
+    :return: the weights, as many as there are numbers
+    """
+    if not callable(weight):
+        return base.pow(weight)
+    weights: Tensor = weight(*arguments)
+    if weights.shape != base.shape:
+        raise ValueError(
+            f"{name}={weight} gives weights of shape {tuple(weights.shape)}, but {tuple(base.shape)} are needed."
+        )
+    return check_weights(weights.to(base), f"{name}={weight} gives", "a weight")
 
 
 def check_negative_sampler(negative_sampler: HintOrType[NegativeSampler], negative_sampler_kwargs: OptionalKwargs) -> None:

@@ -29,6 +29,8 @@ class NonSamplingTrainingLoop(FactorizedTrainingLoop[Graph]):
 
     so an epoch costs $O((|\mathcal{E}| + |\mathcal{R}|) d^2 + |\mathcal{T}| d)$, however many negatives there are [li2021]_.
 
+    Negatives may have weights $w_h w_r w_t$, which become weights of the vectors in the Gram matrices.
+
     By default, one epoch is one optimizer step on the whole graph. With a ``batch_size``, each mini-batch of positives
     comes with its share of the sum over all triples, so that the batches of an epoch add up to the whole loss.
     """
@@ -40,7 +42,7 @@ class NonSamplingTrainingLoop(FactorizedTrainingLoop[Graph]):
             if value:
                 raise ValueError(
                     f"{name}={value} has no use in the closed world, where all triples count and none belongs to a query. "
-                    f"Leave it out, or use training_loop='nonsamplinglcwa'."
+                    f"Use head_weight, relation_weight and tail_weight, or training_loop='nonsamplinglcwa'."
                 )
         return graph.weigh(self.loss_weighter, self.loss_weighter_kwargs)
 
@@ -59,9 +61,11 @@ class NonSamplingTrainingLoop(FactorizedTrainingLoop[Graph]):
 
     # docstr-coverage: inherited
     def _sum(self, batch: Graph, heads: Tensor, relations: Tensor, tails: Tensor, targets: tuple[float, float]) -> Tensor:
-        negative_weight = self._weights["negative_weight"]
+        negative_weight, weights = self._weights["negative_weight"], self._triple_weights
         positives = sum_over_triples(
-            cost=lambda scores, part: self.loss.positive_cost(scores, part.weights, negative_weight, targets),
+            cost=lambda scores, part: self.loss.positive_cost(
+                scores, part.weights, negative_weight * weights.of(part.triples), targets
+            ),
             factorization=self._factorization,
             graph=batch,
             heads=heads,
@@ -69,5 +73,5 @@ class NonSamplingTrainingLoop(FactorizedTrainingLoop[Graph]):
             tails=tails,
             memory_budget=self.memory_budget,
         )
-        moments = self._factorization.score_moments(heads, relations, tails)
+        moments = self._factorization.score_moments(heads, relations, tails, weights)
         return positives + (batch.share * negative_weight) * moments.squared_distance(targets[1])

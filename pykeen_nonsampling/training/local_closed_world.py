@@ -14,7 +14,7 @@ from torch import Tensor
 from ..factorizations import Moments
 from ..graph import Graph, Negatives, Sides, check_weights
 from ..kernels import sum_over_triples
-from .base import FactorizedTrainingLoop
+from .base import FactorizedTrainingLoop, weigh
 
 __all__ = [
     "NonSamplingLCWATrainingLoop",
@@ -86,15 +86,20 @@ class NonSamplingLCWATrainingLoop(FactorizedTrainingLoop[Sides]):
 
     def _weigh_side(self, graph: Graph, target: Target) -> Graph:
         """Give weights to the triples of one side, to its queries and to its candidates."""
-        dtype = next(x.real.dtype for x in self.model.parameters() if x.is_floating_point() or x.is_complex())
-        (entities, relations), positives = graph.pairs.unbind(dim=-1), graph.positives.to(dtype)
-        candidates = None
-        if self._weights["candidate_weight"]:
-            answers = graph.tails.bincount(minlength=self.num_entities).to(dtype)
-            candidates = _weigh(self._weights["candidate_weight"], "candidate_weight", 1 + answers, answers)
-            candidates = candidates / candidates.mean()
-        queries = _weigh(self._weights["query_weight"], "query_weight", positives, entities, relations, positives)
+        (entities, relations), positives = graph.pairs.unbind(dim=-1), graph.positives.to(self._dtype)
+        weights = self._triple_weights
+        given, answers = (weights.tails, weights.heads) if target == LABEL_HEAD else (weights.heads, weights.tails)
+        candidates = self._weigh_by_count(
+            "candidate_weight", self._weights["candidate_weight"], graph.tails, self.num_entities
+        )
+        if answers is not None:
+            candidates = answers if candidates is None else answers * candidates
+        queries = weigh(self._weights["query_weight"], "query_weight", positives, entities, relations, positives)
         queries = self._weights["negative_weight"] * queries
+        if given is not None:
+            queries = queries * given[entities]
+        if weights.relations is not None:
+            queries = queries * weights.relations[relations]
         whole = self._weigh_queries(entities, relations, target)
         if whole is not None:
             queries = queries * whole
@@ -139,10 +144,12 @@ class NonSamplingLCWATrainingLoop(FactorizedTrainingLoop[Sides]):
         most = max(int(side.positives.max()) for side in (graph, graph.reverse()))
         ratio = positive_weight / (self.loss.negative_weight or negative_weight)
         exponent = max(0.0, math.log(ratio) / math.log(most)) if most > 1 else QUERY_WEIGHT
+        # if the user says how to weigh entities, that is it
+        weighted = self.loss.tail_weight if self.loss.head_weight is None else self.loss.head_weight
         return {
             "negative_weight": negative_weight,
             "query_weight": min(QUERY_WEIGHT, exponent),
-            "candidate_weight": CANDIDATE_WEIGHT,
+            "candidate_weight": CANDIDATE_WEIGHT if weighted is None else 0.0,
             "regularization_weight": self._factorization.regularization_weight,
         }
 
@@ -174,15 +181,3 @@ class NonSamplingLCWATrainingLoop(FactorizedTrainingLoop[Sides]):
                 memory_budget=self.memory_budget,
             )
         return total
-
-
-def _weigh(weight: Any, name: str, base: Tensor, *arguments: Tensor) -> Tensor:
-    """Compute weights by an exponent of a number, or by a function."""
-    if not callable(weight):
-        return base.pow(weight)
-    weights: Tensor = weight(*arguments)
-    if weights.shape != base.shape:
-        raise ValueError(
-            f"{name}={weight} gives weights of shape {tuple(weights.shape)}, but {tuple(base.shape)} are needed."
-        )
-    return check_weights(weights.to(base.dtype), f"{name}={weight} gives", "a weight")

@@ -1,0 +1,351 @@
+r"""Squared distances: $\|x - y\|^2 = \|x\|^2 - 2 x^\top y + \|y\|^2$ is a sum of trilinear products of $[x, \|x\|^2, 1]$."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import torch
+from pykeen.nn.modules import (
+    Interaction,
+    LineaREInteraction,
+    MuREInteraction,
+    NormBasedInteraction,
+    PairREInteraction,
+    RotatEInteraction,
+    TransEInteraction,
+    TripleREInteraction,
+    UMInteraction,
+)
+from torch import Tensor
+
+from .base import NotDecomposableError, check_complex, check_real
+from .blocks import COMPLEX_TERMS, split_complex
+from .trilinear import Layout, Term, TrilinearFactorization
+
+__all__ = [
+    "LineaREFactorization",
+    "MuREFactorization",
+    "PairREFactorization",
+    "RotatEFactorization",
+    "SquaredDistanceFactorization",
+    "TransEFactorization",
+    "TripleREFactorization",
+    "UMFactorization",
+]
+
+
+class SquaredDistanceFactorization(TrilinearFactorization):
+    r"""Squared distances $f = b - a \|L h + c - M t\|^2$, where L and M are diagonal, exact for vectors of any norm.
+
+    .. math::
+
+        \|L h + c - M t\|^2 = \langle h^2, L^2, 1 \rangle + \langle 1, M^2, t^2 \rangle + \|c\|^2
+        + 2 \langle h, L c, 1 \rangle - 2 \langle 1, M c, t \rangle - 2 \langle h, L M, t \rangle
+
+    Where there is no L (or it keeps norms, as a rotation does), the number $\|h\|^2$ takes the place of the vector $h^2$;
+    likewise for M. A subclass says which of L, c and M its relations have.
+
+    The score that a quadratic loss can pull to 1 for true and to 0 for false triples needs the constants a and b, e.g.
+    [li2021]_'s $1 - \frac{1}{3} \|h + r - t\|^2$ for TransE. It is an increasing function of PyKEEN's $-\|\cdot\|$ and of its
+    square (``power_norm=True``), so all three rank alike.
+    """
+
+    family: ClassVar[str] = "squared distance"
+    condition: ClassVar[str | None] = "p=2"
+    plain_kwargs: ClassVar[Mapping[str, Any]] = {"scale": 1.0, "offset": 0.0}
+
+    #: the keyword-based parameters of the model that make it Euclidean
+    euclidean: ClassVar[str] = "p=2"
+    #: the number of real vectors that an entity's vector is
+    vectors: ClassVar[int] = 1
+    #: which of L, c and M there are
+    scales_heads: ClassVar[bool] = False
+    translates: ClassVar[bool] = False
+    scales_tails: ClassVar[bool] = False
+    #: whether there is a number for each entity that is added to the score
+    has_biases: ClassVar[bool] = False
+    #: the factor a of the squared distance and the score b at distance zero, if the user does not say
+    default_scale: ClassVar[float] = 1.0
+    default_offset: ClassVar[float] = 1.0
+
+    # no score of unit vectors is far from 1/3, so the sum over all candidates is large, whatever is learned
+    negative_mass = 3.0
+    # lengths of vectors mean something here
+    regularization_weight = 0.0
+
+    def __init__(self, interaction: NormBasedInteraction, scale: float | None = None, offset: float | None = None):
+        """Initialize the factorization.
+
+        :param interaction: the interaction
+        :param scale: >0, the factor a of the squared distance
+        :param offset: the score b at distance zero
+        :raises NotDecomposableError: for a norm other than p=2
+        :raises ValueError: for a scale or an offset that is out of range
+        """
+        super().__init__(interaction)
+        self._check_norm(interaction)
+        scale = self.default_scale if scale is None else scale
+        offset = self.default_offset if offset is None else offset
+        if not (math.isfinite(scale) and scale > 0):
+            raise ValueError(f"scale={scale} would not rank near triples first: choose a finite scale > 0, e.g. scale=1/3.")
+        if not math.isfinite(offset):
+            raise ValueError(f"offset={offset} gives no finite score: choose a finite offset, e.g. offset=1.")
+        self.scale = scale
+        self.offset = offset
+        self.squares = not interaction.power_norm
+        self._lay_out()
+
+    def _check_norm(self, interaction: NormBasedInteraction) -> None:
+        """Refuse norms that are not Euclidean."""
+        if interaction.p != 2:
+            name = self.interaction_cls.__name__.removesuffix("Interaction")
+            raise NotDecomposableError(
+                f"{name} with p={interaction.p} cannot be decomposed: only the square of the 2-norm is bilinear in features "
+                f"of head and tail. Use the 2-norm, with model_kwargs=dict({self.euclidean}) for the model and "
+                f"interaction_kwargs=dict(p=2) for the interaction."
+            )
+
+    def _lay_out(self) -> None:
+        """Say which blocks there are, and which of them meet."""
+        a, scaled = self.scale, self.scales_heads or self.scales_tails
+        names = [
+            name
+            for name, needed in (
+                ("LM", scaled),
+                ("LL", self.scales_heads),
+                ("MM", self.scales_tails),
+                ("Mc", self.translates),
+                ("Lc", self.translates and scaled),
+            )
+            if needed
+        ]
+        relation = {name: k for k, name in enumerate(names)}
+        self.head_layout, self.tail_layout = (
+            Layout(self.vectors * (1 + scaled), 1 + (self.has_biases or not scaled))
+            for scaled in (self.scales_heads, self.scales_tails)
+        )
+        self.relation_layout = Layout(len(names), int(self.translates))
+        # the last blocks are the constant 1 and, of translations, the sum of all that is constant
+        one_h, one_t = (sum(layout) - 1 for layout in (self.head_layout, self.tail_layout))
+        constant = Term(one_h, len(names), one_t) if self.translates else Term(one_h, None, one_t, self.offset)
+        terms = [constant, *self._products(relation.get("LM"))]
+        if self.scales_heads:
+            terms.append(Term(1, relation["LL"], one_t, -a))
+        if self.scales_tails:
+            terms.append(Term(one_h, relation["MM"], 1, -a))
+        # what is a number of each entity comes before the constant
+        if self.head_layout.scalars > 1:
+            terms.append(Term(one_h - 1, None, one_t, -a))
+        if self.tail_layout.scalars > 1:
+            terms.append(Term(one_h, None, one_t - 1, -a))
+        if self.translates:
+            terms.append(Term(0, relation.get("Lc", relation["Mc"]), one_t, -2 * a))
+            terms.append(Term(one_h, relation["Mc"], 0, 2 * a))
+        self.terms = terms
+
+    def _products(self, relation: int | None) -> Sequence[Term]:
+        """Say which terms the product of head and tail has."""
+        return [Term(0, relation, 0, 2 * self.scale)]
+
+    def _entities(self, representations: Sequence[Tensor], scaled: bool) -> Tensor:
+        r"""Compute $[x, x^2, -b, 1]$, if the coordinates of x are scaled, and $[x, \|x\|^2 - b, 1]$ otherwise."""
+        check_real(type(self.interaction).__name__, *representations)
+        x, *biases = representations
+        blocks = [x, x.square()] if scaled else [x]
+        numbers = [] if scaled else [x.square().sum(dim=-1)]
+        if self.has_biases:
+            numbers.append(-biases[0])
+        if numbers:
+            blocks.append(sum(numbers[1:], numbers[0])[:, None])
+        return torch.cat([*blocks, torch.ones_like(x[:, :1])], dim=-1)
+
+    # docstr-coverage: inherited
+    def heads(self, *representations: Tensor) -> Tensor:  # noqa: D102
+        return self._entities(representations, self.scales_heads)
+
+    # docstr-coverage: inherited
+    def tails(self, *representations: Tensor) -> Tensor:  # noqa: D102
+        return self._entities(representations, self.scales_tails)
+
+    @property
+    def same_features(self) -> bool:
+        """Whether heads and tails have the same features."""
+        return self.scales_heads == self.scales_tails
+
+    @abstractmethod
+    def maps(self, *representations: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """Compute L, c and M, as far as there are any, of all relations."""
+
+    # docstr-coverage: inherited
+    def relations(self, *representations: Tensor) -> Tensor:  # noqa: D102
+        check_real(type(self.interaction).__name__, *representations)
+        left, shift, right = self.maps(*representations)
+        factors = [x for x in (left, right) if x is not None]
+        blocks = [math.prod(factors[1:], start=factors[0])] if factors else []  # type: ignore[type-var]
+        blocks += [x.square() for x in factors]
+        if shift is not None:
+            blocks.append(shift if right is None else right * shift)
+            if factors:
+                blocks.append(shift if left is None else left * shift)
+            blocks.append(self.offset - self.scale * shift.square().sum(dim=-1, keepdim=True))
+        return torch.cat(blocks, dim=-1) if blocks else torch.empty(1, 0)
+
+    # docstr-coverage: inherited
+    def transform(self, scores: Tensor) -> Tensor:  # noqa: D102
+        return self.offset + self.scale * (-scores.square() if self.squares else scores)
+
+
+class TransEFactorization(SquaredDistanceFactorization):
+    r"""TransE with p=2: $f = b - a \|h + r - t\|^2$.
+
+    By default, it is [li2021]_'s $1 - \frac{1}{3} \|h + r - t\|^2$: for unit vectors, 3 is the expected squared distance of
+    unrelated ones.
+    """
+
+    interaction_cls: ClassVar[type[Interaction]] = TransEInteraction
+    feature_size: ClassVar[str] = "d + 2"
+    euclidean: ClassVar[str] = "scoring_fct_norm=2, power_norm=True"
+    translates: ClassVar[bool] = True
+    default_scale: ClassVar[float] = 1 / 3
+
+    # docstr-coverage: inherited
+    def maps(self, *representations: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:  # noqa: D102
+        (r,) = representations
+        return None, r, None
+
+
+class UMFactorization(SquaredDistanceFactorization):
+    r"""The unstructured model with p=2: $f = b - a \|h - t\|^2$, whatever the relation."""
+
+    interaction_cls: ClassVar[type[Interaction]] = UMInteraction
+    feature_size: ClassVar[str] = "d + 2"
+    euclidean: ClassVar[str] = "scoring_fct_norm=2"
+
+    # docstr-coverage: inherited
+    def maps(self, *representations: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:  # noqa: D102
+        return None, None, None
+
+
+class RotatEFactorization(SquaredDistanceFactorization):
+    r"""RotatE: $f = b - a \|h \odot r - t\|^2 = b - a (\|h\|^2 + \|t\|^2) + 2 a \mathrm{Re} \langle h, r, \bar t \rangle$.
+
+    This is so because relations are rotations, $|r_i| = 1$. If they were not, PyKEEN's own score would depend on which of
+    $\|h \odot r - t\|$ and $\|h - \bar r \odot t\|$ is cheaper to compute, so other relations are refused.
+    """
+
+    interaction_cls: ClassVar[type[Interaction]] = RotatEInteraction
+    feature_size: ClassVar[str] = "2d + 2"
+    condition: ClassVar[str | None] = "|r| = 1"
+    vectors: ClassVar[int] = 2
+
+    def __init__(self, interaction: RotatEInteraction, scale: float | None = None, offset: float | None = None):
+        """Initialize the factorization, cf. :class:`SquaredDistanceFactorization`."""
+        super().__init__(interaction, scale=scale, offset=offset)
+        # PyKEEN's RotatE does not look at its norm's parameters
+        self.squares = True
+
+    def _check_norm(self, interaction: NormBasedInteraction) -> None:
+        pass
+
+    def _lay_out(self) -> None:
+        super()._lay_out()
+        self.relation_layout = Layout(2)
+
+    def _products(self, relation: int | None) -> Sequence[Term]:
+        return [term._replace(coefficient=2 * self.scale * term.coefficient) for term in COMPLEX_TERMS]
+
+    def _entities(self, representations: Sequence[Tensor], scaled: bool) -> Tensor:
+        check_complex("RotatE", *representations)
+        return super()._entities([split_complex(x) for x in representations], scaled)
+
+    # docstr-coverage: inherited
+    def relations(self, *representations: Tensor) -> Tensor:  # noqa: D102
+        check_complex("RotatE", *representations)
+        (r,) = representations
+        with torch.no_grad():
+            absolute = r.abs()
+            if absolute.numel() and (absolute - 1).abs().max() > 1e-3:
+                raise NotDecomposableError(
+                    f"RotatE needs rotations, but there are relations with absolute values from {absolute.min():.3g} to "
+                    f"{absolute.max():.3g}, for which even PyKEEN's score is not defined. Keep them at 1, as model='RotatE' "
+                    f"does, e.g. with relation_representations_kwargs=dict(initializer='init_phases', "
+                    f"constrainer='complex_normalize')."
+                )
+        return split_complex(r)
+
+    # docstr-coverage: inherited
+    def maps(self, *representations: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:  # noqa: D102
+        return None, None, None
+
+
+class MuREFactorization(SquaredDistanceFactorization):
+    r"""MuRE with the squared 2-norm: $f = b - a (\|R \odot h + r - t\|^2 - b_h - b_t)$.
+
+    With the norm itself (``power_norm=False``) there is no factorization: beside the biases of the entities, it does not rank
+    as its square does.
+    """
+
+    interaction_cls: ClassVar[type[Interaction]] = MuREInteraction
+    feature_size: ClassVar[str] = "2d + 2"
+    condition: ClassVar[str | None] = "p=2, power_norm=True"
+    euclidean: ClassVar[str] = "p=2, power_norm=True"
+    scales_heads: ClassVar[bool] = True
+    translates: ClassVar[bool] = True
+    has_biases: ClassVar[bool] = True
+
+    def _check_norm(self, interaction: NormBasedInteraction) -> None:
+        super()._check_norm(interaction)
+        if not interaction.power_norm:
+            raise NotDecomposableError(
+                "MuRE with power_norm=False cannot be decomposed: beside the biases of the entities, a norm does not rank as "
+                "its square does, which is what can be decomposed. Use the square, with model_kwargs=dict(power_norm=True)."
+            )
+
+    # docstr-coverage: inherited
+    def maps(self, *representations: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:  # noqa: D102
+        shift, left = representations
+        return left, shift, None
+
+
+class PairREFactorization(SquaredDistanceFactorization):
+    r"""PairRE with p=2: $f = b - a \|h \odot r_h - t \odot r_t\|^2$."""
+
+    interaction_cls: ClassVar[type[Interaction]] = PairREInteraction
+    feature_size: ClassVar[str] = "2d + 1"
+    scales_heads: ClassVar[bool] = True
+    scales_tails: ClassVar[bool] = True
+
+    # docstr-coverage: inherited
+    def maps(self, *representations: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:  # noqa: D102
+        left, right = representations
+        return left, None, right
+
+
+class LineaREFactorization(SquaredDistanceFactorization):
+    r"""LineaRE with p=2: $f = b - a \|h \odot r_h + r - t \odot r_t\|^2$."""
+
+    interaction_cls: ClassVar[type[Interaction]] = LineaREInteraction
+    feature_size: ClassVar[str] = "2d + 1"
+    scales_heads: ClassVar[bool] = True
+    translates: ClassVar[bool] = True
+    scales_tails: ClassVar[bool] = True
+
+    # docstr-coverage: inherited
+    def maps(self, *representations: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:  # noqa: D102
+        left, shift, right = representations
+        return left, shift, right
+
+
+class TripleREFactorization(LineaREFactorization):
+    r"""TripleRE with p=2: $f = b - a \|h \odot (r_h + u) + r - t \odot (r_t + u)\|^2$."""
+
+    interaction_cls: ClassVar[type[Interaction]] = TripleREInteraction
+
+    # docstr-coverage: inherited
+    def maps(self, *representations: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:  # noqa: D102
+        left, shift, right = representations
+        u = self.interaction.u or 0.0
+        return left + u, shift, right + u

@@ -1,0 +1,171 @@
+"""Interactions whose relations are full matrices."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from pykeen.nn.modules import (
+    Interaction,
+    MultiLinearTuckerInteraction,
+    NTNInteraction,
+    RESCALInteraction,
+    TuckERInteraction,
+)
+from torch import Tensor, nn
+
+from .base import Factorization, Moments, NotDecomposableError, check_real
+from .trilinear import with_one
+
+__all__ = [
+    "MatrixFactorization",
+    "MultiLinearTuckerFactorization",
+    "NTNFactorization",
+    "RESCALFactorization",
+    "TuckERFactorization",
+]
+
+
+class MatrixFactorization(Factorization):
+    r"""A score $f = \phi^\top A_r \psi$ with a matrix for each relation, which are its features, shape: (num_relations, k, l).
+
+    .. math::
+
+        \sum_{h,r} q q^\top = \sum_r A_r^\top \Big( \sum_h \phi \phi^\top \Big) A_r
+
+    takes $O(|\mathcal{R}| m^3)$. Queries of one relation are one product of matrices.
+    """
+
+    family: ClassVar[str] = "full matrix"
+    by_relation: ClassVar[bool] = True
+
+    # docstr-coverage: inherited
+    def heads(self, *representations: Tensor) -> Tensor:  # noqa: D102
+        check_real(type(self.interaction).__name__, *representations)
+        (x,) = representations
+        return x
+
+    # docstr-coverage: inherited
+    def queries(self, heads: Tensor, relations: Tensor) -> Tensor:  # noqa: D102
+        return _multiply(heads, relations)
+
+    # docstr-coverage: inherited
+    def queries_backward(self, heads: Tensor, relations: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:  # noqa: D102
+        return _multiply(grad, relations.mT), _outer(heads, grad, relations)
+
+    # docstr-coverage: inherited
+    def head_queries(self, tails: Tensor, relations: Tensor) -> Tensor:  # noqa: D102
+        return _multiply(tails, relations.mT)
+
+    # docstr-coverage: inherited
+    def head_queries_backward(self, tails: Tensor, relations: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:  # noqa: D102
+        return _multiply(grad, relations), _outer(grad, tails, relations)
+
+    # docstr-coverage: inherited
+    def query_moments(self, heads: Moments, relations: Tensor, weights: Tensor | None = None) -> Moments:  # noqa: D102
+        if weights is None:
+            count, first, weighted = float(len(relations)), relations.sum(dim=0), relations
+        else:
+            weighted = weights[:, None, None] * relations
+            count, first = weights.sum().item(), weighted.sum(dim=0)
+        products = heads.second @ relations
+        return Moments(
+            count=heads.count * count,
+            first=heads.first @ first,
+            second=weighted.flatten(end_dim=1).T @ products.flatten(end_dim=1),
+        )
+
+
+def _multiply(x: Tensor, matrices: Tensor) -> Tensor:
+    """Multiply each row by its matrix, or all rows by the only one."""
+    return x @ matrices[0] if len(matrices) == 1 else (x[:, None] @ matrices)[:, 0]
+
+
+def _outer(x: Tensor, y: Tensor, matrices: Tensor) -> Tensor:
+    """Compute the outer product of each pair of rows, or their sum, if there is only one matrix that they belong to."""
+    return (x.T @ y)[None] if len(matrices) == 1 else x[:, :, None] * y[:, None]
+
+
+class RESCALFactorization(MatrixFactorization):
+    r"""RESCAL: $f = h^\top R t$."""
+
+    interaction_cls: ClassVar[type[Interaction]] = RESCALInteraction
+    feature_size: ClassVar[str] = "d"
+
+    # docstr-coverage: inherited
+    def relations(self, *representations: Tensor) -> Tensor:  # noqa: D102
+        return self.heads(*representations)
+
+
+class MultiLinearTuckerFactorization(MatrixFactorization):
+    r"""Tucker's decomposition: $f = \sum_{ijk} Z_{ijk} h_i r_j t_k$, so $A_r = \sum_j r_j Z_j$, a mixture of slices."""
+
+    interaction_cls: ClassVar[type[Interaction]] = MultiLinearTuckerInteraction
+    feature_size: ClassVar[str] = "d"
+
+    # docstr-coverage: inherited
+    def relations(self, *representations: Tensor) -> Tensor:  # noqa: D102
+        check_real(type(self.interaction).__name__, *representations)
+        (r,) = representations
+        core: Tensor = self.interaction.core_tensor
+        return torch.einsum("ijk,rj->rik", core, r)
+
+
+class TuckERFactorization(MultiLinearTuckerFactorization):
+    """TuckER: Tucker's decomposition, provided that there is neither dropout nor batch normalization in between."""
+
+    interaction_cls: ClassVar[type[Interaction]] = TuckERInteraction
+    condition: ClassVar[str | None] = "no dropout, no batch normalization"
+
+    def __init__(self, interaction: TuckERInteraction):
+        """Initialize the factorization."""
+        super().__init__(interaction)
+        rates = [interaction.head_dropout.p, interaction.relation_dropout.p, interaction.head_relation_dropout.p]
+        if any(rates) or interaction.head_batch_norm is not None:
+            raise NotDecomposableError(
+                f"TuckER with dropout rates of {rates} and batch normalization "
+                f"{'on' if interaction.head_batch_norm is not None else 'off'} cannot be decomposed: both act on each query "
+                f"by itself, so a sum over all queries has no closed form. Leave them out, with model_kwargs=dict("
+                f"dropout_0=0, dropout_1=0, dropout_2=0, apply_batch_normalization=False)."
+            )
+
+
+class NTNFactorization(MatrixFactorization):
+    r"""NTN without non-linearity: $f = u^\top (h^\top W t + V_h h + V_t t + b)$, lifted by a constant.
+
+    .. math::
+
+        f = \begin{bmatrix} h \\ 1 \end{bmatrix}^\top
+            \begin{bmatrix} \sum_k u_k W_k & V_h^\top u \\ u^\top V_t & u^\top b \end{bmatrix}
+            \begin{bmatrix} t \\ 1 \end{bmatrix}
+    """
+
+    interaction_cls: ClassVar[type[Interaction]] = NTNInteraction
+    feature_size: ClassVar[str] = "d + 1"
+    condition: ClassVar[str | None] = "activation=nn.Identity"
+
+    def __init__(self, interaction: NTNInteraction):
+        """Initialize the factorization."""
+        super().__init__(interaction)
+        check_identity("NTN", interaction.activation, "non_linearity=torch.nn.Identity()")
+
+    # docstr-coverage: inherited
+    def heads(self, *representations: Tensor) -> Tensor:  # noqa: D102
+        return with_one(super().heads(*representations))
+
+    # docstr-coverage: inherited
+    def relations(self, *representations: Tensor) -> Tensor:  # noqa: D102
+        check_real("NTN", *representations)
+        w, vh, vt, b, u = representations
+        top = torch.cat([torch.einsum("rk,rkde->rde", u, w), torch.einsum("rk,rkd->rd", u, vh)[:, :, None]], dim=2)
+        bottom = torch.cat([torch.einsum("rk,rkd->rd", u, vt), (u * b).sum(dim=1, keepdim=True)], dim=1)
+        return torch.cat([top, bottom[:, None]], dim=1)
+
+
+def check_identity(name: str, activation: nn.Module, fix: str) -> None:
+    """Refuse an activation function that does anything."""
+    if not isinstance(activation, nn.Identity):
+        raise NotDecomposableError(
+            f"{name} with {activation} cannot be decomposed: a function that is not linear is applied to what is made of "
+            f"head and relation. Leave it out, with model_kwargs=dict({fix})."
+        )
