@@ -1,4 +1,4 @@
-"""Train an interaction of your own without sampling: say how its score factorizes, in four short methods.
+"""Train an interaction of your own without sampling: say which products its score is made of.
 
 The interaction is DistMult with a second vector v a relation, which says what the relation's tails look like:
 f(h, r, t) = ⟨h, r, t⟩ + ⟨v, t⟩. Unlike DistMult's, its score changes when head and tail change places.
@@ -9,7 +9,8 @@ from pykeen.models import ERModel
 from pykeen.nn.modules import Interaction
 from pykeen.pipeline import pipeline
 
-from pykeen_nonsampling import Factorization, Moments, factorization_resolver
+from pykeen_nonsampling import factorization_resolver
+from pykeen_nonsampling.factorizations import Layout, Term, TrilinearFactorization
 
 
 class TailAwareInteraction(Interaction):
@@ -23,33 +24,27 @@ class TailAwareInteraction(Interaction):
         return ((h * r + v) * t).sum(dim=-1)
 
 
-class TailAwareFactorization(Factorization):
-    """The query is q = h∘r + v, the key is t."""
+class TailAwareFactorization(TrilinearFactorization):
+    """The features are [h; 1], [r; v] and [t], and the score is ⟨h, r, t⟩ + ⟨1, v, t⟩."""
 
     interaction_cls = TailAwareInteraction
+    head_layout = Layout(vectors=1, scalars=1)
+    relation_layout = Layout(vectors=2)
+    tail_layout = Layout(vectors=1)
+    # block 0 of heads with block 0 of relations and block 0 of tails, and so on
+    terms = (Term(0, 0, 0), Term(1, 1, 0))
 
     def heads(self, x):
-        """Take an entity's vector as it is, also for tails, whose features are by default those of heads."""
+        """Add a number that is always 1 to an entity's vector."""
+        return torch.cat([x, torch.ones_like(x[:, :1])], dim=-1)
+
+    def tails(self, x):
+        """Take an entity's vector as it is."""
         return x
 
     def relations(self, r, v):
         """Put the vectors of a relation into one row."""
         return torch.cat([r, v], dim=-1)
-
-    def queries(self, heads, relations):
-        """Compute q row by row."""
-        r, v = relations.chunk(2, dim=-1)
-        return heads * r + v
-
-    def query_moments(self, heads, relations):
-        """Expand Σ q and Σ qqᵀ over all pairs: each term is a sum over heads times a sum over relations."""
-        r, v = relations.chunk(2, dim=-1)
-        cross = heads.first[:, None] * (r.T @ v)  # Σ (h∘r)vᵀ
-        return Moments(
-            count=heads.count * len(relations),
-            first=heads.first * r.sum(dim=0) + heads.count * v.sum(dim=0),
-            second=heads.second * (r.T @ r) + cross + cross.T + heads.count * (v.T @ v),
-        )
 
 
 factorization_resolver.register(TailAwareFactorization)
@@ -72,10 +67,7 @@ result = pipeline(
         entity_representations_kwargs=vectors,
         relation_representations_kwargs=[vectors, vectors],
     ),
-    training_loop="nonsampling",
-    loss="nonsampling",
-    loss_kwargs=dict(negative_weight=0.1),
-    optimizer_kwargs=dict(lr=1e-2),
+    training_loop="nonsamplinglcwa",
     epochs=200,
     random_seed=0,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import json
 import logging
 from functools import partial
 from pathlib import Path
@@ -270,6 +271,72 @@ def benchmark(
     for axis, line in result.growth.items():
         click.echo(f"Seconds an epoch grow with {axis} to the power of {line['exponent']:.2f}.")
     click.echo(f"Table, numbers and pictures: {', '.join(map(str, paths))}")
+
+
+@main.command()
+@click.option("--model", help="The name of a model of PyKEEN's to look at; followed by its keyword arguments.")
+@click.option("--markdown", is_flag=True, help="Print the table as Markdown.")
+@click.argument("arguments", nargs=-1, metavar="[NAME=VALUE]...")
+def models(model: str | None, markdown: bool, arguments: tuple[str, ...]) -> None:
+    """Tell which models can be trained without sampling.
+
+    Prints a table of all interactions of PyKEEN: whether their sum over all triples has an exact closed form, or under which
+    condition, or why not; with the number m of features of an entity, and what the sum costs. d, e, k are the sizes in
+    PyKEEN's shapes.
+
+    With --model, makes that model with the given keyword arguments (values are JSON, or else plain text; anything left out
+    has the default that it has in a pipeline), and tells whether it can be trained, and if not, what to change:
+
+        pykeen-nonsampling models --model TransE scoring_fct_norm=1
+    """
+    if model is None:
+        if arguments:
+            raise click.UsageError(f"{' '.join(arguments)} are keyword arguments of no model: give its name by --model.")
+        _print_table(markdown)
+        return
+    _silence("pykeen", "torch_max_mem", "pykeen_nonsampling")
+    from pykeen.models import model_resolver
+
+    from .inspection import inspect_model
+
+    kwargs = dict(map(_parse_argument, arguments))
+    try:
+        click.echo(inspect_model(_lookup(model_resolver, model, "model"), kwargs))
+    except (KeyError, NotImplementedError, TypeError, ValueError) as error:
+        raise click.ClickException(str(error.args[0])) from error
+
+
+def _parse_argument(argument: str) -> tuple[str, Any]:
+    """Divide NAME=VALUE."""
+    name, equals, value = argument.partition("=")
+    if not (name and equals):
+        raise click.UsageError(f"{argument!r} is no keyword argument: write NAME=VALUE, e.g. embedding_dim=64.")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, value
+
+
+def _print_table(markdown: bool) -> None:
+    """Print the table of all interactions."""
+    from .factorizations.table import format_markdown, list_interactions
+
+    rows = list(list_interactions())
+    if markdown:
+        click.echo(format_markdown(rows))
+        return
+    trained = [row for row in rows if row.family]
+    table = [("interaction", "family", "m", "exact", "cost")]
+    table += [(row.interaction, row.family, row.features, row.exact, row.cost) for row in trained]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for line in table:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+    click.echo("\nThese cannot be trained without sampling:\n")
+    for row in rows:
+        if not row.family:
+            click.echo(
+                click.wrap_text(f"{row.interaction}: {row.exact.removeprefix('no: ')}", width=100, subsequent_indent="    ")
+            )
 
 
 def _check_matplotlib() -> None:

@@ -16,7 +16,24 @@ from typing import Any
 import click
 from click.core import ParameterSource
 from pykeen.losses import Loss, loss_resolver
-from pykeen.models import ComplEx, DistMult, Model, SimplE, TransE, model_resolver
+from pykeen.models import (
+    CP,
+    RESCAL,
+    UM,
+    AutoSF,
+    ComplEx,
+    DistMA,
+    DistMult,
+    HolE,
+    Model,
+    PairRE,
+    QuatE,
+    SimplE,
+    TransE,
+    TransF,
+    TuckER,
+    model_resolver,
+)
 from pykeen.training import training_loop_resolver
 
 from .losses import NonSamplingLoss, check_loss
@@ -25,6 +42,7 @@ from .training.base import check_negative_sampler
 
 __all__ = [
     "MODEL_DEFAULTS",
+    "model_defaults",
     "provide_defaults",
 ]
 
@@ -33,12 +51,28 @@ logger = logging.getLogger(__name__)
 _SMALL = dict(entity_initializer="xavier_normal", relation_initializer="xavier_normal")
 
 #: What each model needs beside PyKEEN's defaults: only scores that can reach 1 and 0 fit a squared loss, so vectors are free
-#: in length and small at the start; TransE needs the 2-norm.
+#: in length and small at the start; distances need the 2-norm; TuckER has to do without dropout and batch normalization.
 MODEL_DEFAULTS: Mapping[type[Model], Mapping[str, Any]] = {
+    AutoSF: dict(embedding_kwargs=dict(initializer="xavier_normal")),
+    CP: _SMALL,
     ComplEx: dict(**_SMALL, regularizer=None),
+    DistMA: _SMALL,
     DistMult: dict(**_SMALL, regularizer=None, entity_constrainer=None),
+    HolE: dict(**_SMALL, entity_constrainer=None),
+    PairRE: dict(p=2, relation_initializer_kwargs=dict(a=-1.0, b=1.0)),
+    QuatE: dict(entity_regularizer=None, relation_regularizer=None),
+    RESCAL: _SMALL,
     SimplE: _SMALL,
     TransE: dict(scoring_fct_norm=2),
+    TransF: _SMALL,
+    TuckER: dict(
+        dropout_0=0.0,
+        dropout_1=0.0,
+        dropout_2=0.0,
+        apply_batch_normalization=False,
+        core_tensor_initializer="xavier_normal",
+    ),
+    UM: dict(scoring_fct_norm=2),
 }
 
 #: Large steps at first, which a full batch allows, and small ones in the end. PyKEEN's default for Adam is 0.001.
@@ -114,17 +148,20 @@ def _complete_loss(kwargs: dict[str, Any]) -> dict[str, Any]:
     return {**kwargs, "loss": NonSamplingLoss}
 
 
+def model_defaults(model: type[Model], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Choose the keyword arguments of a model that suit a squared loss, beside the given ones."""
+    return {name: value for name, value in MODEL_DEFAULTS.get(model, {}).items() if name not in given}
+
+
 def _complete_model(kwargs: dict[str, Any]) -> dict[str, Any]:
     """Put the defaults of the model that suit a squared loss in place."""
     model = kwargs.get("model")
     if model is None or isinstance(model, Model):
         return kwargs
     given = dict(kwargs.get("model_kwargs") or {})
-    defaults = {
-        name: value
-        for name, value in MODEL_DEFAULTS.get(model_resolver.lookup(model), {}).items()
-        if name not in given and not (name == "regularizer" and kwargs.get("regularizer"))
-    }
+    defaults = model_defaults(model_resolver.lookup(model), given)
+    if kwargs.get("regularizer"):
+        defaults.pop("regularizer", None)
     if defaults:
         logger.warning(
             "Using model_kwargs=dict(%s), which suit a squared loss better than PyKEEN's defaults.",

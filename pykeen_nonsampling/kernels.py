@@ -138,7 +138,7 @@ class Queries(Protocol):
         """Compute the queries row by row."""
 
     def queries_backward(self, heads: Tensor, relations: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute the gradients by the features from that by the queries; it may overwrite all of them."""
+        """Compute the gradients by the features from that by the queries; it may overwrite all but a single relation."""
 
 
 def compute_queries(factorization: Queries, heads: Tensor, relations: Tensor, pairs: Tensor) -> Tensor:
@@ -182,11 +182,9 @@ class _SumOverTriples(torch.autograd.Function):
         # same place
         num_rows = max(len(block.pairs) for block in blocks)
         head_rows = graph.workspace("heads", heads, num_rows)
-        query_rows, relation_rows = None, None
-        if factorization.by_relation:
-            query_rows = graph.workspace("queries", keys, num_rows)
-        else:
-            relation_rows = graph.workspace("relations", relations, num_rows)
+        by_relation = factorization.by_relation
+        query_rows = graph.workspace("queries", keys, num_rows) if by_relation else keys
+        relation_rows = relations if by_relation else graph.workspace("relations", relations, num_rows)
         negative_rows = [graph.workspace(name, keys, num_rows) for name in ("gradient", "weighted") if negatives is not None]
         if differentiate:
             grad_heads, grad_relations = torch.zeros_like(heads), torch.zeros_like(relations)
@@ -195,7 +193,7 @@ class _SumOverTriples(torch.autograd.Function):
         for block in blocks:
             h, r = block.pairs.unbind(dim=-1)
             x = torch.index_select(heads, 0, h, out=head_rows[: len(h)])
-            if query_rows is not None:
+            if by_relation:
                 queries = query_rows[: len(h)]
                 for i, part in block.relation_runs:
                     queries[part] = factorization.queries(x[part], relations[i : i + 1])
@@ -212,7 +210,7 @@ class _SumOverTriples(torch.autograd.Function):
             grad_queries = kernel.to_queries(keys, slopes, block)
             if negatives is not None:
                 grad_queries += grad_negatives
-            if query_rows is not None:
+            if by_relation:
                 for i, part in block.relation_runs:
                     grad_x, grad_y = factorization.queries_backward(x[part], relations[i : i + 1], grad_queries[part])
                     grad_relations[i : i + 1] += grad_y

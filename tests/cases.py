@@ -463,7 +463,7 @@ class FactorizationTestCase:
                 "both",
                 0.2,
                 None,
-                dict(reduction="mean", regularization_weight=0.2, regularization_power=2.5),
+                dict(reduction="mean", regularization_weight=0.2, regularization_power=2.5, tail_weight=1.0),
             ),
         ],
         ids=["plain", "tail", "head", "weights", "mean"],

@@ -39,7 +39,7 @@ def distmult(factory: CoreTriplesFactory = FACTORY, **kwargs: Any) -> Model:
 class TestModels:
     def test_without_factorization(self) -> None:
         with pytest.raises(
-            NotDecomposableError, match=r"ConvEInteraction cannot be decomposed.*Use one of ComplEx, DistMult"
+            NotDecomposableError, match=r"ConvEInteraction cannot be decomposed: a convolution.*nearest.*TuckER.*models\."
         ):
             train(ConvE(triples_factory=FACTORY, random_seed=0))
         assert issubclass(NotDecomposableError, NotImplementedError)

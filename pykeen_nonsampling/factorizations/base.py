@@ -132,7 +132,7 @@ class Factorization(ABC):
 
     #: whether the features of a relation are too many to have a copy of them for each query, so that queries are made of one
     #: relation at a time
-    by_relation: ClassVar[bool] = False
+    by_relation: bool = False
     #: whether the factorized score is the square of the interaction's norm, which ranks the same, but averages differently
     squares: bool = False
     #: keyword-based parameters that leave the score as it is
@@ -144,7 +144,7 @@ class Factorization(ABC):
         :param interaction: the interaction to factorize
         :raises NotDecomposableError: if the interaction's parameters leave it without a factorization
         """
-        self.interaction = interaction
+        self.interaction: Any = interaction
 
     @abstractmethod
     def heads(self, *representations: Tensor) -> Tensor:
@@ -175,14 +175,16 @@ class Factorization(ABC):
     def queries_backward(self, heads: Tensor, relations: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
         """Compute the gradients by the features from that by the queries.
 
-        By default, this is left to automatic differentiation. An implementation may overwrite its arguments.
+        By default, this is left to automatic differentiation. An implementation may overwrite its arguments, except for
+        relations if they are made :attr:`by_relation`, which are the features themselves then.
         """
         return _pull_back(self.queries, heads, relations, grad)
 
     def head_queries(self, tails: Tensor, relations: Tensor) -> Tensor:
         r"""Compute the queries of heads, $A_r \psi(t)$, row by row, with $f(h, r, t) = \phi(h)^\top A_r \psi(t)$.
 
-        By default, this is the adjoint of :meth:`queries`, which is right if that is linear in the heads.
+        By default, this is the adjoint of :meth:`queries`, which is right if that is linear in the heads, and if these have
+        as many features as tails.
         """
         differentiable = torch.is_grad_enabled()
         with torch.inference_mode(False), torch.enable_grad():

@@ -91,10 +91,8 @@ class QuatEFactorization(BlockDiagonalFactorization):
     def __init__(self, interaction: QuatEInteraction):
         """Initialize the factorization, with the interaction's table of products."""
         super().__init__(interaction)
-        self.terms = [
-            Term(*positions, coefficient=-interaction.table[tuple(positions)].item())
-            for positions in interaction.table.nonzero().tolist()
-        ]
+        table = self.interaction.table
+        self.terms = [Term(i, k, j, -table[i, k, j].item()) for i, k, j in table.nonzero().tolist()]
 
     # docstr-coverage: inherited
     def heads(self, *representations: Tensor) -> Tensor:  # noqa: D102
@@ -112,7 +110,7 @@ def split_complex(x: Tensor) -> Tensor:
 
 
 class ComplExFactorization(TrilinearFactorization):
-    r"""ComplEx: $f = \mathrm{Re} \langle h, r, \bar t \rangle$, so $q = h \odot r$ and $k = t$, by real and imaginary parts."""
+    r"""ComplEx: $f = \mathrm{Re} \langle h, r, \bar t \rangle$, so $q = h \odot r$ and $k = t$, part by part."""
 
     interaction_cls: ClassVar[type[Interaction]] = ComplExInteraction
     family: ClassVar[str] = "block-diagonal"
@@ -141,8 +139,8 @@ class HolEFactorization(ComplExFactorization):
         f = \frac{1}{d} \sum_\omega \overline{\hat r_\omega} \, \overline{\hat h_\omega} \, \hat t_\omega
           = \frac{1}{d} \mathrm{Re} \langle \hat h, \hat r, \overline{\hat t} \rangle
 
-    Of real vectors, frequencies $\omega$ and $d - \omega$ are conjugate to each other, so half of them suffice, and those that
-    stand for two count twice.
+    Of real vectors, frequencies $\omega$ and $d - \omega$ are conjugate to each other, so half of them suffice, and those
+    that stand for two count twice.
     """
 
     interaction_cls: ClassVar[type[Interaction]] = HolEInteraction

@@ -49,8 +49,8 @@ class SquaredDistanceFactorization(TrilinearFactorization):
     likewise for M. A subclass says which of L, c and M its relations have.
 
     The score that a quadratic loss can pull to 1 for true and to 0 for false triples needs the constants a and b, e.g.
-    [li2021]_'s $1 - \frac{1}{3} \|h + r - t\|^2$ for TransE. It is an increasing function of PyKEEN's $-\|\cdot\|$ and of its
-    square (``power_norm=True``), so all three rank alike.
+    [li2021]_'s $1 - \frac{1}{3} \|h + r - t\|^2$ for TransE. It is an increasing function of PyKEEN's $-\|\cdot\|$ and of
+    its square (``power_norm=True``), so all three rank alike.
     """
 
     family: ClassVar[str] = "squared distance"
@@ -184,7 +184,7 @@ class SquaredDistanceFactorization(TrilinearFactorization):
         check_real(type(self.interaction).__name__, *representations)
         left, shift, right = self.maps(*representations)
         factors = [x for x in (left, right) if x is not None]
-        blocks = [math.prod(factors[1:], start=factors[0])] if factors else []  # type: ignore[type-var]
+        blocks = [math.prod(factors[1:], start=factors[0])] if factors else []
         blocks += [x.square() for x in factors]
         if shift is not None:
             blocks.append(shift if right is None else right * shift)
@@ -274,7 +274,8 @@ class RotatEFactorization(SquaredDistanceFactorization):
                     f"does, e.g. with relation_representations_kwargs=dict(initializer='init_phases', "
                     f"constrainer='complex_normalize')."
                 )
-        return split_complex(r)
+        # the same, but its gradient does not point away from the rotations, where a step would be undone
+        return split_complex(r / r.abs())
 
     # docstr-coverage: inherited
     def maps(self, *representations: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:  # noqa: D102
@@ -284,8 +285,8 @@ class RotatEFactorization(SquaredDistanceFactorization):
 class MuREFactorization(SquaredDistanceFactorization):
     r"""MuRE with the squared 2-norm: $f = b - a (\|R \odot h + r - t\|^2 - b_h - b_t)$.
 
-    With the norm itself (``power_norm=False``) there is no factorization: beside the biases of the entities, it does not rank
-    as its square does.
+    With the norm itself (``power_norm=False``) there is no factorization: beside the biases of the entities, it does not
+    rank as its square does.
     """
 
     interaction_cls: ClassVar[type[Interaction]] = MuREInteraction
@@ -300,8 +301,8 @@ class MuREFactorization(SquaredDistanceFactorization):
         super()._check_norm(interaction)
         if not interaction.power_norm:
             raise NotDecomposableError(
-                "MuRE with power_norm=False cannot be decomposed: beside the biases of the entities, a norm does not rank as "
-                "its square does, which is what can be decomposed. Use the square, with model_kwargs=dict(power_norm=True)."
+                "MuRE with power_norm=False cannot be decomposed: beside the biases of the entities, a norm does not rank "
+                "as its square does, which is what can be. Use the square, with model_kwargs=dict(power_norm=True)."
             )
 
     # docstr-coverage: inherited

@@ -27,7 +27,7 @@ __all__ = [
 
 
 class MatrixFactorization(Factorization):
-    r"""A score $f = \phi^\top A_r \psi$ with a matrix for each relation, which are its features, shape: (num_relations, k, l).
+    r"""A score $f = \phi^\top A_r \psi$ with relation features that are matrices, shape: (num_relations, k, l).
 
     .. math::
 
@@ -37,7 +37,7 @@ class MatrixFactorization(Factorization):
     """
 
     family: ClassVar[str] = "full matrix"
-    by_relation: ClassVar[bool] = True
+    by_relation = True
 
     # docstr-coverage: inherited
     def heads(self, *representations: Tensor) -> Tensor:  # noqa: D102
@@ -107,8 +107,7 @@ class MultiLinearTuckerFactorization(MatrixFactorization):
     def relations(self, *representations: Tensor) -> Tensor:  # noqa: D102
         check_real(type(self.interaction).__name__, *representations)
         (r,) = representations
-        core: Tensor = self.interaction.core_tensor
-        return torch.einsum("ijk,rj->rik", core, r)
+        return torch.einsum("ijk,rj->rik", self.interaction.core_tensor, r)
 
 
 class TuckERFactorization(MultiLinearTuckerFactorization):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from class_resolver import ClassResolver, HintOrType, OptionalKwargs
 from pykeen.nn.modules import (
     ClampedInteraction,
@@ -12,6 +14,7 @@ from pykeen.nn.modules import (
 
 from . import blocks, distances, matrices, sums
 from .base import Factorization, NotDecomposableError
+from .reasons import explain
 from .wrappers import affine, average
 
 __all__ = [
@@ -56,8 +59,8 @@ def factorize(
     """Find the factorization of an interaction.
 
     :param interaction: the interaction
-    :param factorization: the factorization, or a hint for it; by default, the one registered for the interaction's class. For
-        an interaction that wraps another one, that of the latter.
+    :param factorization: the factorization, or a hint for it; by default, the one registered for the interaction's class.
+        For an interaction that wraps another one, that of the latter.
     :param factorization_kwargs: additional keyword-based parameters for the factorization
     :return: the factorization
     :raises NotDecomposableError: if there is none
@@ -67,7 +70,7 @@ def factorize(
 
 
 def _factorize(
-    interaction: Interaction, factorization: HintOrType[Factorization], kwargs: dict[str, object], plain: bool
+    interaction: Any, factorization: HintOrType[Factorization], kwargs: dict[str, Any], plain: bool
 ) -> Factorization:
     """Find the factorization of an interaction; a plain one does without an affine transformation of its own."""
     wrapper = _definer_of_forward(interaction)
@@ -117,9 +120,11 @@ def _lookup(interaction: Interaction) -> type[Factorization]:
             return registered[candidate]
         if "forward" in vars(candidate):
             break
-    names = ", ".join(sorted(cls.__name__.removesuffix("Interaction") for cls in registered))
+    reason = explain(type(interaction).__name__) or (
+        "no factorization of its score into features of head and tail is registered. Register one of your own with "
+        "pykeen_nonsampling.factorization_resolver.register(…), or use another model."
+    )
     raise NotDecomposableError(
-        f"{type(interaction).__name__} cannot be decomposed: no factorization of its score into features of head and tail "
-        f"is registered. Use one of {names}, or register one of your own with "
-        f"pykeen_nonsampling.factorization_resolver.register(…)."
+        f"{type(interaction).__name__} cannot be decomposed: {reason} All that can be are listed by pykeen-nonsampling "
+        f"models."
     )

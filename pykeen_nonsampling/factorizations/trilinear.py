@@ -6,6 +6,7 @@ matrices of heads and relations.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -57,7 +58,7 @@ class Layout(NamedTuple):
 
 
 class Term(NamedTuple):
-    r"""The trilinear product $c \langle h, r, t \rangle$ of three blocks, by their positions. A number meets each component."""
+    r"""The trilinear product $c \langle h, r, t \rangle$ of three blocks, by position. A number meets each component."""
 
     head: int
     #: if there is none, the product is $c \langle h, t \rangle$
@@ -92,13 +93,23 @@ class TrilinearFactorization(Factorization):
     #: which of them meet
     terms: Sequence[Term] = (Term(0, 0, 0),)
 
+    @functools.cached_property
+    def _is_elementwise(self) -> bool:
+        """Whether each component of a head meets just the same component of relation and tail."""
+        count, layouts = len(self.terms), {self.head_layout, self.relation_layout, self.tail_layout}
+        return layouts == {Layout(count)} and set(self.terms) == {Term(i, i, i) for i in range(count)}
+
     # docstr-coverage: inherited
     def queries(self, heads: Tensor, relations: Tensor) -> Tensor:  # noqa: D102
+        if self._is_elementwise:
+            return heads * relations
         terms = ((t.head, t.relation, t.tail, t.coefficient) for t in self.terms)
         return _contract(terms, heads, self.head_layout, relations, self.relation_layout, self.tail_layout)
 
     # docstr-coverage: inherited
     def head_queries(self, tails: Tensor, relations: Tensor) -> Tensor:  # noqa: D102
+        if self._is_elementwise:
+            return tails * relations
         terms = ((t.tail, t.relation, t.head, t.coefficient) for t in self.terms)
         return _contract(terms, tails, self.tail_layout, relations, self.relation_layout, self.head_layout)
 
@@ -111,10 +122,14 @@ class TrilinearFactorization(Factorization):
 
     # docstr-coverage: inherited
     def queries_backward(self, heads: Tensor, relations: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:  # noqa: D102
+        if self._is_elementwise:
+            return relations.mul_(grad), heads.mul_(grad)
         return self.head_queries(grad, relations), self.operators(heads, grad)
 
     # docstr-coverage: inherited
     def head_queries_backward(self, tails: Tensor, relations: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:  # noqa: D102
+        if self._is_elementwise:
+            return relations.mul_(grad), tails.mul_(grad)
         return self.queries(grad, relations), self.operators(grad, tails)
 
     # docstr-coverage: inherited
@@ -171,16 +186,40 @@ def _contract(
     :return: shape: (n, m), the result
     """
     xs, ys = x_layout.split(x), y_layout.split(y)
-    result = x.new_zeros(len(x), layout.total(xs[0].shape[-1]))
-    widths = layout.widths(result.shape[-1])
+    widths = layout.widths(layout.total(xs[0].shape[-1]))
+    result = x.new_empty(len(x), sum(widths))
+    written = [False] * len(widths)
+    # a view of its own for each term: one that was there before the last term has no gradient
+    targets = [functools.partial(result.narrow, -1, sum(widths[:j]), width) for j, width in enumerate(widths)]
     for i, k, j, coefficient in terms:
-        # a view of its own for each term: one that was there before the last term has no gradient
-        target = result.narrow(-1, sum(widths[:j]), widths[j])
+        target = targets[j]()
         if layout.is_scalar(j):
+            # the sum over all components
             product = xs[i] if k is None else xs[i] * ys[k]
-            target.add_(product.sum(dim=-1, keepdim=True), alpha=coefficient)
+            total = product.sum(dim=-1, keepdim=True)
+            target.add_(total, alpha=coefficient) if written[j] else target.copy_(coefficient * total)
+        elif not written[j]:
+            _write(target, xs[i], None if k is None else ys[k], coefficient)
         elif k is None:
             target.add_(xs[i], alpha=coefficient)
         else:
             target.addcmul_(xs[i], ys[k], value=coefficient)
+        written[j] = True
+    for j, done in enumerate(written):
+        if not done:
+            targets[j]().zero_()
     return result
+
+
+def _write(target: Tensor, x: Tensor, y: Tensor | None, coefficient: float) -> None:
+    """Write the product, into memory that need not be cleared first."""
+    if torch.is_grad_enabled():
+        target.copy_(coefficient * (x if y is None else x * y))
+    elif y is None:
+        torch.mul(x, coefficient, out=target)
+    elif x.shape == y.shape:
+        torch.mul(x, y, out=target)
+        if coefficient != 1:
+            target.mul_(coefficient)
+    else:
+        target.copy_(x).mul_(y).mul_(coefficient)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from abc import ABC
+from typing import Any
 
 import torch
 from pykeen.nn.modules import DirectionAverageInteraction, MonotonicAffineTransformationInteraction
@@ -22,16 +23,12 @@ __all__ = [
     "average",
 ]
 
-_Base = Factorization if TYPE_CHECKING else object
 
-
-class WrapperFactorization(_Base):
+class WrapperFactorization(Factorization, ABC):
     """What is the same as in the wrapped factorization."""
 
-    base: Factorization
-
     def _adopt(self, base: Factorization) -> None:
-        self.base = base
+        self.base: Any = base
         self.negative_mass = base.negative_mass
         self.regularization_weight = base.regularization_weight
         self.squares = base.squares
@@ -39,13 +36,11 @@ class WrapperFactorization(_Base):
     @property
     def same_features(self) -> bool:
         """Whether heads and tails have the same features."""
-        return self.base.same_features
+        return bool(self.base.same_features)
 
 
 class _Affine(WrapperFactorization):
-    r"""A monotonic affine transformation, $f = s f_0 + b$: a constant feature 1 more, and s and b learned beside the rest."""
-
-    interaction: MonotonicAffineTransformationInteraction
+    r"""A monotonic affine transformation, $f = s f_0 + b$: one more feature 1, and s and b learned beside the rest."""
 
     # docstr-coverage: inherited
     def heads(self, *representations: Tensor) -> Tensor:
@@ -86,7 +81,7 @@ class AffineTrilinearFactorization(_Affine, TrilinearFactorization):
 
     # docstr-coverage: inherited
     def relations(self, *representations: Tensor) -> Tensor:  # noqa: D102
-        r = self.base.relations(*representations)
+        r = self.base.relations(*representations).to(self._scale.device)
         return torch.cat([self._scale * r, *(x.expand(len(r), 1) for x in (self._scale, self._bias))], dim=-1)
 
 
@@ -117,31 +112,35 @@ class AverageTrilinearFactorization(WrapperFactorization, TrilinearFactorization
         self._adopt(base)
         h, r, t = base.head_layout, base.relation_layout, base.tail_layout
         self.head_layout, self.relation_layout, self.tail_layout = _join(h, t), _join(r, r), _join(t, h)
-        self.terms = [
-            term
-            for i, k, j, c in base.terms
-            for term in (
-                Term(_first(h, t, i), None if k is None else _first(r, r, k), _first(t, h, j), c / 2),
-                Term(_second(h, t, j), None if k is None else _second(r, r, k), _second(t, h, i), c / 2),
-            )
-        ]
+        self.terms = []
+        for i, k, j, c in base.terms:
+            if k is None:
+                # half of it, as elsewhere half of the relation's features
+                relations: tuple[int | None, int | None] = None, None
+                c = c / 2
+            else:
+                relations = _first(r, r, k), _second(r, r, k)
+            self.terms += [
+                Term(_first(h, t, i), relations[0], _first(t, h, j), c),
+                Term(_second(h, t, j), relations[1], _second(t, h, i), c),
+            ]
 
     # docstr-coverage: inherited
     def heads(self, *representations: Tensor) -> Tensor:  # noqa: D102
         forward, backward = representations
-        h, t = self.base.head_layout, self.base.tail_layout  # type: ignore[attr-defined]
+        h, t = self.base.head_layout, self.base.tail_layout
         return _join_features(h, self.base.heads(forward), t, self.base.tails(backward))
 
     # docstr-coverage: inherited
     def tails(self, *representations: Tensor) -> Tensor:  # noqa: D102
         forward, backward = representations
-        h, t = self.base.head_layout, self.base.tail_layout  # type: ignore[attr-defined]
+        h, t = self.base.head_layout, self.base.tail_layout
         return _join_features(t, self.base.tails(forward), h, self.base.heads(backward))
 
     # docstr-coverage: inherited
     def relations(self, *representations: Tensor) -> Tensor:  # noqa: D102
-        layout = self.base.relation_layout  # type: ignore[attr-defined]
-        forward, backward = (self.base.relations(x) for x in representations)
+        layout = self.base.relation_layout
+        forward, backward = (0.5 * self.base.relations(x) for x in representations)
         return _join_features(layout, forward, layout, backward)
 
     # docstr-coverage: inherited
@@ -187,8 +186,8 @@ def average(interaction: DirectionAverageInteraction, base: Factorization) -> Fa
     """Wrap a factorization in an average of both directions."""
     if base.squares:
         raise NotDecomposableError(
-            f"DirectionAverageInteraction of {type(base.interaction).__name__} cannot be decomposed: the average of two norms "
-            f"does not rank as that of their squares does, which is what can be decomposed. Use the square, if there is one, "
+            f"DirectionAverageInteraction of {type(base.interaction).__name__} cannot be decomposed: the average of two "
+            f"norms does not rank as that of their squares does, which is what can be. Use the square, if there is one, "
             f"with base_kwargs=dict(p=2, power_norm=True)."
         )
     if isinstance(base, TrilinearFactorization):
@@ -200,8 +199,8 @@ def average(interaction: DirectionAverageInteraction, base: Factorization) -> Fa
 
 def _unknown(interaction: torch.nn.Module, base: Factorization) -> NotDecomposableError:
     return NotDecomposableError(
-        f"{type(interaction).__name__} of {type(base.interaction).__name__} cannot be decomposed: {type(base).__name__} does "
-        f"not say what it is made of. Derive it from TrilinearFactorization or MatrixFactorization."
+        f"{type(interaction).__name__} of {type(base.interaction).__name__} cannot be decomposed: {type(base).__name__} "
+        f"does not say what it is made of. Derive it from TrilinearFactorization or MatrixFactorization."
     )
 
 

@@ -163,12 +163,13 @@ class NonSamplingLCWATrainingLoop(FactorizedTrainingLoop[Sides]):
             self._factorization.check_head_queries(heads, relations, tails)
         total = heads.new_zeros(())
         moments: Moments | None = None
+        used: Tensor | None = None
         for target, graph in batch.sides.items():
             given, candidates = (tails, heads) if target == LABEL_HEAD else (heads, tails)
             weights = graph.negatives.candidates
             # most models have one kind of entity features, whose Gram matrix is then needed once
-            if moments is None or weights is not None or heads is not tails:
-                moments = Moments.of(candidates, weights)
+            if moments is None or heads is not tails or weights is not used:
+                moments, used = Moments.of(candidates, weights), weights
             total = total + sum_over_triples(
                 cost=lambda scores, part: self.loss.positive_cost(scores, part.weights, part.negatives.weights, targets),
                 factorization=self._factorization.reverse if target == LABEL_HEAD else self._factorization,

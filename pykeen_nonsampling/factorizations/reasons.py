@@ -1,0 +1,50 @@
+"""Why some interactions have no factorization."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+__all__ = [
+    "REASONS",
+    "explain",
+]
+
+#: Why an interaction has no factorization, and what comes near to it, by the name of its class
+REASONS: Mapping[str, tuple[str, str]] = {
+    "BoxEInteraction": ("the distance to a box depends on which side of its faces a point is", "MuRE, PairRE"),
+    "ConvEInteraction": ("a convolution and its non-linearity are applied to head and relation", "TuckER, DistMult"),
+    "ConvKBInteraction": ("a convolution and its non-linearity are applied to the whole triple", "TransE with p=2"),
+    "ERMLPEInteraction": ("a multi-layer perceptron is applied to head and relation", "TuckER, DistMult"),
+    "ERMLPInteraction": ("a multi-layer perceptron is applied to the whole triple", "TuckER, DistMA"),
+    "KG2EInteraction": (
+        "the logarithms of sums of the variances of head and tail are no sum of products",
+        "TransE with p=2",
+    ),
+    "SEInteraction": (
+        "two matrices a relation, one for each end, make the square of the distance a form in all products of two "
+        "coordinates of an entity: exact, but with about d²/2 features, so O((|E| + |R|)·d⁴), or with one for each entity "
+        "and relation",
+        "RESCAL, LineaRE with p=2",
+    ),
+    "TorusEInteraction": ("the distance on a torus depends on which way around is shorter", "TransE with p=2, RotatE"),
+    "TransDInteraction": ("the projections of head and tail are clamped to the unit ball", "TransE with p=2, PairRE"),
+    "TransHInteraction": (
+        "a hyperplane a relation makes the square of the distance a form in all products of two coordinates of an entity: "
+        "exact, but with about d²/2 features, so O((|E| + |R|)·d⁴), or with one for each entity and relation",
+        "TransE with p=2, MuRE",
+    ),
+    "TransRInteraction": ("the projections of head and tail are clamped to a ball", "TransE with p=2, RESCAL"),
+    "TransformerInteraction": ("a transformer is applied to head and relation", "TuckER, DistMult"),
+}
+
+
+def explain(name: str) -> str | None:
+    """Tell why there is no factorization of an interaction, and what to use instead, if that is known.
+
+    :param name: the name of its class
+    :return: the reason, a sentence without a beginning
+    """
+    if name not in REASONS:
+        return None
+    reason, alternative = REASONS[name]
+    return f"{reason}. The nearest that can be: {alternative}."
