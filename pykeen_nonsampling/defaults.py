@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import click
+import torch
 from click.core import ParameterSource
 from pykeen.losses import Loss, loss_resolver
 from pykeen.models import (
@@ -28,13 +29,16 @@ from pykeen.models import (
     Model,
     PairRE,
     QuatE,
+    RotatE,
     SimplE,
     TransE,
     TransF,
     TuckER,
     model_resolver,
 )
+from pykeen.nn.init import initializer_resolver
 from pykeen.training import training_loop_resolver
+from torch import Tensor
 
 from .losses import NonSamplingLoss, check_loss
 from .training import FactorizedTrainingLoop
@@ -48,6 +52,17 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
+
+def tiny_normal_(x: Tensor) -> Tensor:
+    """Draw from a normal distribution around zero, narrow enough for distances to start from next to nothing.
+
+    PyKEEN knows it as ``"tiny_normal"``: some of its models take an initializer, but no parameters for it.
+    """
+    return torch.nn.init.normal_(x, std=0.01)
+
+
+initializer_resolver.register(tiny_normal_)
+
 _SMALL = dict(entity_initializer="xavier_normal", relation_initializer="xavier_normal")
 
 #: What each model needs beside PyKEEN's defaults: only scores that can reach 1 and 0 fit a squared loss, so vectors are free
@@ -58,10 +73,11 @@ MODEL_DEFAULTS: Mapping[type[Model], Mapping[str, Any]] = {
     ComplEx: dict(**_SMALL, regularizer=None),
     DistMA: _SMALL,
     DistMult: dict(**_SMALL, regularizer=None, entity_constrainer=None),
-    HolE: dict(**_SMALL, entity_constrainer=None),
+    HolE: dict(entity_initializer="normal_norm", relation_initializer="normal_norm", entity_constrainer=None),
     PairRE: dict(p=2, relation_initializer_kwargs=dict(a=-1.0, b=1.0)),
     QuatE: dict(entity_regularizer=None, relation_regularizer=None),
     RESCAL: _SMALL,
+    RotatE: dict(entity_initializer="tiny_normal"),
     SimplE: _SMALL,
     TransE: dict(scoring_fct_norm=2),
     TransF: _SMALL,
@@ -72,7 +88,7 @@ MODEL_DEFAULTS: Mapping[type[Model], Mapping[str, Any]] = {
         apply_batch_normalization=False,
         core_tensor_initializer="xavier_normal",
     ),
-    UM: dict(scoring_fct_norm=2),
+    UM: dict(scoring_fct_norm=2, entity_initializer="tiny_normal"),
 }
 
 #: Large steps at first, which a full batch allows, and small ones in the end. PyKEEN's default for Adam is 0.001.

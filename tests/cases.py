@@ -15,6 +15,7 @@ from pykeen.training.callbacks import TrainingCallback
 from pykeen.triples import CoreTriplesFactory
 from pykeen.triples.weights import LossWeighter
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from pykeen_nonsampling import (
     Factorization,
@@ -282,6 +283,26 @@ def assert_first_step_equals(
         torch.testing.assert_close(recorder.gradients[0][name], parameter.grad, **TOLERANCE)
 
 
+class Allocations(TorchDispatchMode):
+    """Counts what is allocated: the number of elements of the largest tensor that any operation makes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.largest = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for x in result if isinstance(result, tuple | list) else [result]:
+            if isinstance(x, Tensor) and not x.is_sparse_csr:
+                # views, e.g. of one number in all places, are no memory
+                self.largest = max(self.largest, x.untyped_storage().nbytes() // x.element_size())
+        return result
+
+
+#: A graph with few triples, but many pairs of entities, and of entities and relations
+WIDE = make_factory([(i, i % 100, (7 * i + 1) % 400) for i in range(400)], 400, 100)
+
+
 class FactorizationTestCase:
     """A factorization equals its interaction, and its sums equal enumeration, in value and gradient."""
 
@@ -378,6 +399,20 @@ class FactorizationTestCase:
                 strict=True,
             ):
                 torch.testing.assert_close(actual, wanted, **TOLERANCE)
+
+    @pytest.mark.parametrize("loop_cls", [NonSamplingTrainingLoop, NonSamplingLCWATrainingLoop], ids=["closed", "local"])
+    def test_nothing_of_the_size_of_all_pairs_is_allocated(self, loop_cls: Any) -> None:
+        """Not of entities and relations, nor of two entities, nor anything else beside features, matrices and triples."""
+        model = make_model(WIDE, type(self))
+        loop = loop_cls(model=model, triples_factory=WIDE, factorization_kwargs=self.factorization_kwargs)
+        factorization = factorize(model.interaction, factorization_kwargs=self.factorization_kwargs)
+        with Allocations() as allocations:
+            loop.train(WIDE, num_epochs=1, use_tqdm=False)
+        heads, relations, tails = features(model, factorization)
+        width = max(x[0].numel() for x in (heads, relations, tails))
+        # a Fourier transform has twice as many numbers in between
+        assert 0 < allocations.largest <= 2 * 400 * max(width, 4)
+        assert allocations.largest < 400 * 100
 
     def test_ranks_equal_the_models(self, factory: CoreTriplesFactory, model: ERModel) -> None:
         ours, theirs = (

@@ -1,0 +1,331 @@
+"""Which models can be trained: the table knows every interaction, and what it says is so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from cases import GRAPHS
+from click.testing import CliRunner
+from pykeen.models import ERModel, model_resolver
+from pykeen.nn import modules
+from pykeen.nn.modules import (
+    BoxEInteraction,
+    ConvEInteraction,
+    ConvKBInteraction,
+    DirectionAverageInteraction,
+    ERMLPEInteraction,
+    ERMLPInteraction,
+    Interaction,
+    KG2EInteraction,
+    MuREInteraction,
+    RotatEInteraction,
+    SEInteraction,
+    TorusEInteraction,
+    TransDInteraction,
+    TransEInteraction,
+    TransformerInteraction,
+    TransHInteraction,
+    TransRInteraction,
+    TuckERInteraction,
+)
+from pykeen.pipeline import pipeline
+
+from pykeen_nonsampling import NonSamplingTrainingLoop, NotDecomposableError
+from pykeen_nonsampling.cli import main
+from pykeen_nonsampling.factorizations import factorization_resolver, factorize
+from pykeen_nonsampling.factorizations.reasons import REASONS
+from pykeen_nonsampling.factorizations.table import WRAPPERS, format_markdown, list_interactions
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+def run(*arguments: str) -> Any:
+    return CliRunner().invoke(main, ["models", *arguments])
+
+
+class TestTable:
+    def test_knows_every_interaction(self) -> None:
+        """Fails if PyKEEN gets a new one, for which somebody has to say what it is."""
+        known = {cls.interaction_cls.__name__ for cls in factorization_resolver} | {*REASONS, *WRAPPERS, "SimplEInteraction"}
+        public = {name for name in modules.__all__ if name.endswith("Interaction")} - {"Interaction", "NormBasedInteraction"}
+        assert public | {cls.__name__ for cls in modules.interaction_resolver} == known
+
+    def test_has_a_row_for_each(self) -> None:
+        rows = {row.interaction: row for row in list_interactions()}
+        assert {cls.__name__.removesuffix("Interaction") for cls in modules.interaction_resolver} <= set(rows)
+        assert not any("nobody has looked" in row.exact for row in rows.values())
+        for row in rows.values():
+            assert row.exact.startswith("no: ") == (not row.family) == (not row.features) == (not row.cost)
+
+    def test_unknown_interaction(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        class NewInteraction(Interaction):  # type: ignore[misc]
+            def forward(self, h: Any, r: Any, t: Any) -> Any:
+                raise NotImplementedError
+
+        lookup = {**modules.interaction_resolver.lookup_dict, "new": NewInteraction}
+        monkeypatch.setattr(modules.interaction_resolver, "lookup_dict", lookup)
+        assert any(row.interaction == "New" and "nobody has looked" in row.exact for row in list_interactions())
+
+    def test_in_the_documentation_is_current(self) -> None:
+        """Else write what ``pykeen-nonsampling models --markdown`` prints."""
+        assert format_markdown(list_interactions()) in (DOCS / "models.md").read_text(encoding="utf-8")
+
+    def test_printed(self) -> None:
+        result = run()
+        assert result.exit_code == 0, result.output
+        for row in list_interactions():
+            assert row.interaction in result.output
+        assert "(|E| + |R|)·m² + |R|·m³" in result.output
+        assert run("--markdown").output.strip() == format_markdown(list_interactions())
+
+
+class TestCommand:
+    @pytest.mark.parametrize(
+        ("arguments", "parts"),
+        [
+            (["TransE"], ["TransE(scoring_fct_norm=2) can be", "squared distance", "m=52", "ranks the same"]),
+            (["distmult", "embedding_dim=7"], ["block-diagonal", "m=7", "nonsamplinglcwa"]),
+            (["TuckER", "embedding_dim=4"], ["dropout_0=0.0", "full matrix", "|R|·m³"]),
+            (["DistMultLiteral"], ["block-diagonal"]),
+            (["NodePiece"], ["block-diagonal"]),
+        ],
+    )
+    def test_can_be_trained(self, arguments: list[str], parts: list[str]) -> None:
+        result = run("--model", *arguments)
+        assert result.exit_code == 0, result.output
+        assert all(part in result.output for part in parts)
+
+    @pytest.mark.parametrize(
+        ("arguments", "reason", "fix"),
+        [
+            (["TransE", "scoring_fct_norm=1"], "p=1 cannot be decomposed", "scoring_fct_norm=2"),
+            (["TuckER", "dropout_1=0.2"], "[0.0, 0.2, 0.0]", "dropout_1=0"),
+            (["SimplE", "clamp_score=3.0"], "clamped to (-3.0, 3.0)", "clamp_score=None"),
+            (["MuRE", "power_norm=false"], "does not rank as its square", "power_norm=True"),
+            (["NTN"], "Tanh()", "non_linearity=torch.nn.Identity()"),
+            (["ConvE"], "a convolution", "TuckER"),
+            (["TransH"], "d²/2 features", "MuRE"),
+            (["CooccurrenceFiltered"], "not made by an interaction", "ERModel"),
+            (["TransE", "no_such=3"], "no_such", ""),
+            (["NTN", "non_linearity=no_such"], "no_such", "relu"),
+        ],
+    )
+    def test_cannot_be_trained(self, arguments: list[str], reason: str, fix: str) -> None:
+        result = run("--model", *arguments)
+        assert result.exit_code == 1
+        assert result.output.startswith("Error: ")
+        assert reason in result.output
+        assert fix in result.output
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (["scoring_fct_norm=1"], "give its name by --model"),
+            (["--model", "TransE", "scoring_fct_norm"], "write NAME=VALUE"),
+            (["--model", "NoSuchModel"], "PyKEEN knows no model 'NoSuchModel'"),
+        ],
+    )
+    def test_usage(self, arguments: list[str], message: str) -> None:
+        result = run(*arguments)
+        assert result.exit_code == 2
+        assert message in result.output
+
+
+def rank(interaction: Interaction, sizes: dict[str, int], num_entities: int = 40, num_relations: int = 6) -> int:
+    """Compute the rank of all scores, from the end where it is larger: no factorization has fewer features."""
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(n: int, shape: str) -> torch.Tensor:
+        return torch.randn(n, *(sizes[symbol] for symbol in shape), generator=generator)
+
+    entities = [draw(num_entities, shape) for shape in interaction.entity_shape]
+    relations = [draw(num_relations, shape).abs() for shape in interaction.relation_shape]
+    heads, tails = ([entities[i] for i in indices] for indices in (interaction.head_indices, interaction.tail_indices))
+    interaction.reset_parameters()
+    interaction = interaction.double().eval()
+    h, r, t = torch.cartesian_prod(*(torch.arange(n) for n in (num_entities, num_relations, num_entities))).unbind(dim=-1)
+    inputs = ([x[i].double() for x in xs] for xs, i in ((heads, h), (relations, r), (tails, t)))
+    with torch.no_grad():
+        scores = interaction(*(x[0] if len(x) == 1 else tuple(x) for x in inputs))
+        if getattr(interaction, "power_norm", True) is False:
+            scores = -scores.square()
+    scores = scores.view(num_entities, num_relations, num_entities)
+    sides = scores.flatten(end_dim=1), scores.flatten(start_dim=1)
+    return max(int(torch.linalg.matrix_rank(side, rtol=1e-9)) for side in sides)
+
+
+SIZES = dict(d=4, e=4, c=1, k=2, s=1, h=8)
+
+
+class TestReasons:
+    """What is refused has no factorization with a number of features that does not grow with the graph."""
+
+    @pytest.mark.parametrize(
+        "make",
+        [
+            lambda: BoxEInteraction(p=2, power_norm=True),
+            lambda: ConvEInteraction(embedding_dim=4, kernel_height=1, kernel_width=1, output_channels=40),
+            lambda: ConvKBInteraction(embedding_dim=4, num_filters=8),
+            lambda: ERMLPInteraction(embedding_dim=4, hidden_dim=8),
+            lambda: ERMLPEInteraction(embedding_dim=4, hidden_dim=60),
+            lambda: KG2EInteraction(),
+            lambda: TorusEInteraction(p=2, power_norm=True),
+            lambda: TransDInteraction(),
+            lambda: TransRInteraction(p=2, max_projection_norm=1.0),
+            lambda: TransformerInteraction(input_dim=4, num_heads=1, dim_feedforward=60),
+            lambda: TransEInteraction(p=1),
+        ],
+    )
+    def test_rank_grows_with_the_number_of_entities(self, make: Callable[[], Interaction]) -> None:
+        small, large = (rank(make(), SIZES, num_entities=n) for n in (10, 40))
+        assert large > 2 * 4 + 2
+        assert large > small
+
+    @pytest.mark.parametrize("cls", [SEInteraction, TransHInteraction])
+    def test_rank_grows_with_the_square_of_the_dimension(self, cls: Any) -> None:
+        """All monomials of degree 0, 1 and 2 are needed."""
+        for d in (2, 3, 4):
+            features = rank(cls(p=2, power_norm=True), dict(SIZES, d=d), num_relations=20)
+            assert features == (d + 1) * (d + 2) // 2
+
+    def test_few_features_suffice_for_the_others(self) -> None:
+        """The counterpart: 2d + 2 at most for these."""
+        for interaction in (TransEInteraction(p=2), MuREInteraction(p=2, power_norm=True)):
+            assert rank(interaction, SIZES) <= 2 * 4 + 2
+
+    def test_norm_beside_biases_does_not_rank_as_its_square(self) -> None:
+        """So MuRE with the norm itself is refused."""
+        distance, bias = torch.tensor([1.0, 3.0]), torch.tensor([0.0, 2.5])
+        assert (bias - distance).argmax() != (bias - distance.square()).argmax()
+        with pytest.raises(NotDecomposableError, match="power_norm=True"):
+            factorize(MuREInteraction(p=2, power_norm=False))
+
+    def test_average_of_norms_does_not_rank_as_that_of_squares(self) -> None:
+        norms = torch.tensor([[0.5, 4.5], [3.0, 3.0]])
+        assert norms.mean(dim=1).argmin() != norms.square().mean(dim=1).argmin()
+        for base in (TransEInteraction(p=2), RotatEInteraction()):
+            with pytest.raises(NotDecomposableError, match="average of two norms"):
+                factorize(DirectionAverageInteraction(base))
+
+    def test_relations_that_are_no_rotations(self) -> None:
+        model: ERModel = ERModel(
+            triples_factory=GRAPHS["ordinary"],
+            interaction=RotatEInteraction,
+            entity_representations_kwargs=dict(shape=3, dtype=torch.cfloat),
+            relation_representations_kwargs=dict(shape=3, dtype=torch.cfloat, initializer="normal_"),
+            random_seed=0,
+        )
+        loop = NonSamplingTrainingLoop(model=model, triples_factory=GRAPHS["ordinary"])
+        with pytest.raises(NotDecomposableError, match=r"absolute values from .*complex_normalize"):
+            loop.train(GRAPHS["ordinary"], num_epochs=1, use_tqdm=False)
+
+    def test_batch_normalization(self) -> None:
+        interaction = TuckERInteraction(
+            embedding_dim=3,
+            head_dropout=0.0,
+            relation_dropout=0.0,
+            head_relation_dropout=0.0,
+            apply_batch_normalization=True,
+        )
+        with pytest.raises(NotDecomposableError, match="batch normalization on"):
+            factorize(interaction)
+
+
+IDENTITY = torch.nn.Identity()
+
+#: All models by name whose score can be decomposed, and what has to be said about them
+MODELS: dict[str, dict[str, Any]] = {
+    "AutoSF": {},
+    "CP": dict(rank=2),
+    "ComplEx": {},
+    "CrossE": dict(combination_activation=IDENTITY, combination_dropout=None),
+    "DistMA": {},
+    "DistMult": {},
+    "HolE": {},
+    "MuRE": {},
+    "NTN": dict(non_linearity=IDENTITY, entity_initializer="xavier_normal"),
+    "PairRE": {},
+    "ProjE": dict(inner_non_linearity=IDENTITY),
+    "QuatE": {},
+    "RESCAL": {},
+    "RotatE": {},
+    "SimplE": {},
+    "TransE": {},
+    "TransF": {},
+    "TuckER": {},
+    "UM": {},
+}
+
+
+def test_all_models_by_name_are_tried() -> None:
+    decomposable = {row.interaction.lower() for row in list_interactions() if row.family}
+    assert {name.lower() for name in MODELS} == decomposable & set(model_resolver.lookup_dict)
+
+
+@pytest.mark.parametrize("training_loop", ["nonsampling", "nonsamplinglcwa"])
+@pytest.mark.parametrize("model", MODELS)
+def test_trains_from_a_pipeline(model: str, training_loop: str) -> None:
+    """By names alone, the loss falls, and the true entity is found far better than by chance."""
+    # these have parameters that start from large values whatever one says
+    epochs = 300 if model in {"NTN", "ProjE"} else 100
+    result = pipeline(
+        dataset="umls",
+        model=model,
+        model_kwargs=dict(embedding_dim=16, **MODELS[model]),
+        training_loop=training_loop,
+        epochs=epochs,
+        training_kwargs=dict(use_tqdm=False),
+        evaluator="factorized",
+        evaluation_kwargs=dict(use_tqdm=False),
+        random_seed=0,
+    )
+    assert result.losses[-1] < 0.7 * result.losses[0]
+    chance = sum(1 / n for n in range(1, 136)) / 135
+    assert result.get_metric("mrr") > 2 * chance
+
+
+@pytest.mark.parametrize("interaction", ["LineaRE", "TripleRE", "MultiLinearTucker"])
+@pytest.mark.parametrize("training_loop", ["nonsampling", "nonsamplinglcwa"])
+def test_interactions_without_a_model(interaction: str, training_loop: str) -> None:
+    """They are trained as they are with PyKEEN, by an ERModel."""
+    kwargs = dict(head_dim=16) if interaction == "MultiLinearTucker" else dict(p=2)
+    small = dict(shape=16, initializer="normal_", initializer_kwargs=dict(std=0.1))
+    made = modules.interaction_resolver.make(interaction, kwargs)
+    result = pipeline(
+        dataset="umls",
+        model=ERModel,
+        model_kwargs=dict(
+            interaction=made,
+            entity_representations_kwargs=[small] * len(made.entity_shape),
+            relation_representations_kwargs=[small] * len(made.relation_shape),
+        ),
+        training_loop=training_loop,
+        epochs=100,
+        training_kwargs=dict(use_tqdm=False),
+        evaluator="factorized",
+        evaluation_kwargs=dict(use_tqdm=False),
+        random_seed=0,
+    )
+    assert result.losses[-1] < 0.7 * result.losses[0]
+    assert result.get_metric("mrr") > 0.3
+
+
+@pytest.mark.parametrize("model", ["DistMultLiteral", "ComplExLiteral"])
+def test_literals(model: str) -> None:
+    """Entities are made of vectors and numeric literals, and are taken whole."""
+    result = pipeline(
+        dataset="nationsliteral",
+        model=model,
+        model_kwargs=dict(embedding_dim=16, input_dropout=0.0),
+        training_loop="nonsamplinglcwa",
+        epochs=60,
+        training_kwargs=dict(use_tqdm=False),
+        evaluation_kwargs=dict(use_tqdm=False),
+        random_seed=0,
+    )
+    assert result.losses[-1] < 0.7 * result.losses[0]
+    assert result.get_metric("mrr") > 0.4
