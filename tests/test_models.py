@@ -74,6 +74,13 @@ class TestTable:
         """Else write what ``pykeen-nonsampling models --markdown`` prints."""
         assert format_markdown(list_interactions()) in (DOCS / "models.md").read_text(encoding="utf-8")
 
+    def test_commands_in_the_documentation_print_what_it_says(self) -> None:
+        page = (DOCS / "models.md").read_text(encoding="utf-8")
+        console = page.partition("```console\n")[2].partition("```")[0]
+        for command in console.split("$ ")[1:]:
+            line, _, expected = command.partition("\n")
+            assert run(*line.removeprefix("pykeen-nonsampling models ").split()).output == expected
+
     def test_printed(self) -> None:
         result = run()
         assert result.exit_code == 0, result.output
