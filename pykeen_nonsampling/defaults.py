@@ -14,7 +14,6 @@ from types import ModuleType
 from typing import Any
 
 import click
-import torch
 from click.core import ParameterSource
 from pykeen.losses import Loss, loss_resolver
 from pykeen.models import (
@@ -27,6 +26,7 @@ from pykeen.models import (
     DistMult,
     HolE,
     Model,
+    MuRE,
     PairRE,
     QuatE,
     RotatE,
@@ -36,9 +36,7 @@ from pykeen.models import (
     TuckER,
     model_resolver,
 )
-from pykeen.nn.init import initializer_resolver
 from pykeen.training import training_loop_resolver
-from torch import Tensor
 
 from .losses import NonSamplingLoss, check_loss
 from .training import FactorizedTrainingLoop
@@ -52,21 +50,11 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-
-def tiny_normal_(x: Tensor) -> Tensor:
-    """Draw from a normal distribution around zero, narrow enough for distances to start from next to nothing.
-
-    PyKEEN knows it as ``"tiny_normal"``: some of its models take an initializer, but no parameters for it.
-    """
-    return torch.nn.init.normal_(x, std=0.01)
-
-
-initializer_resolver.register(tiny_normal_)
-
 _SMALL = dict(entity_initializer="xavier_normal", relation_initializer="xavier_normal")
 
 #: What each model needs beside PyKEEN's defaults: only scores that can reach 1 and 0 fit a squared loss, so vectors are free
-#: in length and small at the start; distances need the 2-norm; TuckER has to do without dropout and batch normalization.
+#: in length and small at the start; distances need the 2-norm, and vectors that make them as large at the start as those of
+#: false triples should be; TuckER has to do without dropout and batch normalization.
 MODEL_DEFAULTS: Mapping[type[Model], Mapping[str, Any]] = {
     AutoSF: dict(embedding_kwargs=dict(initializer="xavier_normal")),
     CP: _SMALL,
@@ -74,10 +62,11 @@ MODEL_DEFAULTS: Mapping[type[Model], Mapping[str, Any]] = {
     DistMA: _SMALL,
     DistMult: dict(**_SMALL, regularizer=None, entity_constrainer=None),
     HolE: dict(entity_initializer="normal_norm", relation_initializer="normal_norm", entity_constrainer=None),
-    PairRE: dict(p=2, relation_initializer_kwargs=dict(a=-1.0, b=1.0)),
+    MuRE: dict(entity_initializer_kwargs=dict(std=0.05)),
+    PairRE: dict(p=2, relation_initializer_kwargs=dict(a=-(3**0.5), b=3**0.5)),
     QuatE: dict(entity_regularizer=None, relation_regularizer=None),
     RESCAL: _SMALL,
-    RotatE: dict(entity_initializer="tiny_normal"),
+    RotatE: dict(entity_initializer="normal_norm"),
     SimplE: _SMALL,
     TransE: dict(scoring_fct_norm=2),
     TransF: _SMALL,
@@ -88,7 +77,7 @@ MODEL_DEFAULTS: Mapping[type[Model], Mapping[str, Any]] = {
         apply_batch_normalization=False,
         core_tensor_initializer="xavier_normal",
     ),
-    UM: dict(scoring_fct_norm=2, entity_initializer="tiny_normal"),
+    UM: dict(scoring_fct_norm=2, entity_initializer="normal_norm"),
 }
 
 #: Large steps at first, which a full batch allows, and small ones in the end. PyKEEN's default for Adam is 0.001.

@@ -152,6 +152,7 @@ def rank(interaction: Interaction, sizes: dict[str, int], num_entities: int = 40
     entities = [draw(num_entities, shape) for shape in interaction.entity_shape]
     relations = [draw(num_relations, shape).abs() for shape in interaction.relation_shape]
     heads, tails = ([entities[i] for i in indices] for indices in (interaction.head_indices, interaction.tail_indices))
+    torch.manual_seed(0)
     interaction.reset_parameters()
     interaction = interaction.double().eval()
     h, r, t = torch.cartesian_prod(*(torch.arange(n) for n in (num_entities, num_relations, num_entities))).unbind(dim=-1)
@@ -178,7 +179,7 @@ class TestReasons:
             lambda: ConvEInteraction(embedding_dim=4, kernel_height=1, kernel_width=1, output_channels=40),
             lambda: ConvKBInteraction(embedding_dim=4, num_filters=8),
             lambda: ERMLPInteraction(embedding_dim=4, hidden_dim=8),
-            lambda: ERMLPEInteraction(embedding_dim=4, hidden_dim=60),
+            lambda: ERMLPEInteraction(embedding_dim=4, hidden_dim=200),
             lambda: KG2EInteraction(),
             lambda: TorusEInteraction(p=2, power_norm=True),
             lambda: TransDInteraction(),

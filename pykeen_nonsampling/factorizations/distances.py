@@ -50,7 +50,8 @@ class SquaredDistanceFactorization(TrilinearFactorization):
 
     The score that a quadratic loss can pull to 1 for true and to 0 for false triples needs the constants a and b, e.g.
     [li2021]_'s $1 - \frac{1}{3} \|h + r - t\|^2$ for TransE. It is an increasing function of PyKEEN's $-\|\cdot\|$ and of
-    its square (``power_norm=True``), so all three rank alike.
+    its square (``power_norm=True``), so all three rank alike. By default, it is $1 - \frac{1}{2} \|\cdot\|^2$: for unit
+    vectors, 2 is the expected squared distance of unrelated ones, so training may start from there.
     """
 
     family: ClassVar[str] = "squared distance"
@@ -68,7 +69,7 @@ class SquaredDistanceFactorization(TrilinearFactorization):
     #: whether there is a number for each entity that is added to the score
     has_biases: ClassVar[bool] = False
     #: the factor a of the squared distance and the score b at distance zero, if the user does not say
-    default_scale: ClassVar[float] = 1.0
+    default_scale: ClassVar[float] = 1 / 2
     default_offset: ClassVar[float] = 1.0
 
     # no score of unit vectors is far from 1/3, so the sum over all candidates is large, whatever is learned
@@ -240,6 +241,8 @@ class RotatEFactorization(SquaredDistanceFactorization):
     feature_size: ClassVar[str] = "2d + 2"
     condition: ClassVar[str | None] = "|r| = 1"
     vectors: ClassVar[int] = 2
+    # for PyKEEN, a complex vector of unit length has a squared norm of 2
+    default_scale: ClassVar[float] = 1 / 4
 
     def __init__(self, interaction: RotatEInteraction, scale: float | None = None, offset: float | None = None):
         """Initialize the factorization, cf. :class:`SquaredDistanceFactorization`."""
