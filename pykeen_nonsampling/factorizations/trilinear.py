@@ -213,13 +213,15 @@ def _contract(
 
 def _write(target: Tensor, x: Tensor, y: Tensor | None, coefficient: float) -> None:
     """Write the product, into memory that need not be cleared first."""
-    if torch.is_grad_enabled():
+    if y is not None and y.shape[-1] < x.shape[-1]:
+        # there are fewer of these
+        y, coefficient = coefficient * y, 1.0
+    width = max(x.shape[-1], 0 if y is None else y.shape[-1])
+    if torch.is_grad_enabled() or width != target.shape[-1]:
         target.copy_(coefficient * (x if y is None else x * y))
     elif y is None:
         torch.mul(x, coefficient, out=target)
-    elif x.shape == y.shape:
+    else:
         torch.mul(x, y, out=target)
         if coefficient != 1:
             target.mul_(coefficient)
-    else:
-        target.copy_(x).mul_(y).mul_(coefficient)
