@@ -38,7 +38,7 @@ def test_one_for_each_model_dataset_and_loop() -> None:
         for loop in ("nonsampling", "nonsamplinglcwa")
         for model in ("distmult", "simple", "complex", "transe")
         for dataset in ("fb15k237", "wn18rr")
-    }
+    } | {f"nonsamplinglcwa/{model}_{dataset}" for model in ("rescal", "rotate") for dataset in ("fb15k237", "wn18rr")}
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: f"{path.parent.name}/{path.stem}")
