@@ -6,7 +6,7 @@ from abc import ABC
 from typing import Any
 
 import torch
-from pykeen.nn.modules import DirectionAverageInteraction, MonotonicAffineTransformationInteraction
+from pykeen.nn.modules import DirectionAverageInteraction, Interaction, MonotonicAffineTransformationInteraction
 from torch import Tensor
 
 from .base import Factorization, NotDecomposableError
@@ -27,7 +27,9 @@ __all__ = [
 class WrapperFactorization(Factorization, ABC):
     """What is the same as in the wrapped factorization."""
 
-    def _adopt(self, base: Factorization) -> None:
+    def __init__(self, interaction: Interaction, base: Factorization):
+        """Initialize the factorization from that of the wrapped interaction."""
+        super().__init__(interaction)
         self.base: Any = base
         self.negative_mass = base.negative_mass
         self.regularization_weight = base.regularization_weight
@@ -68,8 +70,7 @@ class AffineTrilinearFactorization(_Affine, TrilinearFactorization):
 
     def __init__(self, interaction: MonotonicAffineTransformationInteraction, base: TrilinearFactorization):
         """Initialize the factorization from that of the wrapped interaction."""
-        super().__init__(interaction)
-        self._adopt(base)
+        super().__init__(interaction, base)
         h, r, t = base.head_layout, base.relation_layout, base.tail_layout
         scale, bias = sum(r), sum(r) + 1
         self.head_layout, self.tail_layout = (Layout(x.vectors, x.scalars + 1) for x in (h, t))
@@ -88,11 +89,6 @@ class AffineTrilinearFactorization(_Affine, TrilinearFactorization):
 class AffineMatrixFactorization(_Affine, MatrixFactorization):
     r"""$s f_0 + b$ for matrices: another row and column, with b where they meet."""
 
-    def __init__(self, interaction: MonotonicAffineTransformationInteraction, base: MatrixFactorization):
-        """Initialize the factorization from that of the wrapped interaction."""
-        super().__init__(interaction)
-        self._adopt(base)
-
     # docstr-coverage: inherited
     def relations(self, *representations: Tensor) -> Tensor:  # noqa: D102
         r = self.base.relations(*representations)
@@ -108,8 +104,7 @@ class AverageTrilinearFactorization(WrapperFactorization, TrilinearFactorization
 
     def __init__(self, interaction: DirectionAverageInteraction, base: TrilinearFactorization):
         """Initialize the factorization from that of the wrapped interaction."""
-        super().__init__(interaction)
-        self._adopt(base)
+        super().__init__(interaction, base)
         h, r, t = base.head_layout, base.relation_layout, base.tail_layout
         self.head_layout, self.relation_layout, self.tail_layout = _join(h, t), _join(r, r), _join(t, h)
         self.terms = []
@@ -151,11 +146,6 @@ class AverageTrilinearFactorization(WrapperFactorization, TrilinearFactorization
 
 class AverageMatrixFactorization(WrapperFactorization, MatrixFactorization):
     r"""The average of both directions for matrices: $\frac{1}{2} \begin{bmatrix} A_1 & \\ & A_2^\top \end{bmatrix}$."""
-
-    def __init__(self, interaction: DirectionAverageInteraction, base: MatrixFactorization):
-        """Initialize the factorization from that of the wrapped interaction."""
-        super().__init__(interaction)
-        self._adopt(base)
 
     # docstr-coverage: inherited
     def heads(self, *representations: Tensor) -> Tensor:  # noqa: D102
