@@ -97,6 +97,7 @@ class TestCommand:
             (["TransE"], ["TransE(scoring_fct_norm=2) can be", "squared distance", "m=52", "ranks the same"]),
             (["distmult", "embedding_dim=7"], ["block-diagonal", "m=7", "nonsamplinglcwa"]),
             (["TuckER", "embedding_dim=4"], ["dropout_0=0.0", "full matrix", "|R|·m³"]),
+            (["SimplE", "embedding_dim=7"], ["block-diagonal", "m=14"]),
             (["DistMultLiteral"], ["block-diagonal"]),
             (["NodePiece"], ["block-diagonal"]),
         ],

@@ -119,7 +119,7 @@ class Factorization(ABC):
     #: the interaction whose scores this class factorizes
     interaction_cls: ClassVar[type[Interaction]]
     #: the kind of operator that a relation is
-    family: ClassVar[str] = "other"
+    family: str = "other"
     #: the number of features of an entity, in terms of the symbols of :attr:`pykeen.nn.modules.Interaction.entity_shape`
     feature_size: ClassVar[str] = "m"
     #: what the interaction must be like to have a factorization, if that depends

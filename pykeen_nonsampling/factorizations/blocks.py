@@ -35,7 +35,7 @@ __all__ = [
 class BlockDiagonalFactorization(TrilinearFactorization):
     """Vectors, cut into parts, and which parts of head, relation and tail meet."""
 
-    family: ClassVar[str] = "block-diagonal"
+    family = "block-diagonal"
 
     # docstr-coverage: inherited
     def heads(self, *representations: Tensor) -> Tensor:  # noqa: D102
@@ -113,7 +113,7 @@ class ComplExFactorization(TrilinearFactorization):
     r"""ComplEx: $f = \mathrm{Re} \langle h, r, \bar t \rangle$, so $q = h \odot r$ and $k = t$, part by part."""
 
     interaction_cls: ClassVar[type[Interaction]] = ComplExInteraction
-    family: ClassVar[str] = "block-diagonal"
+    family = "block-diagonal"
     feature_size: ClassVar[str] = "2d"
     head_layout = relation_layout = tail_layout = Layout(2)
     terms = COMPLEX_TERMS

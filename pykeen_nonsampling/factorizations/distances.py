@@ -54,7 +54,7 @@ class SquaredDistanceFactorization(TrilinearFactorization):
     vectors, 2 is the expected squared distance of unrelated ones, so training may start from there.
     """
 
-    family: ClassVar[str] = "squared distance"
+    family = "squared distance"
     condition: ClassVar[str | None] = "p=2"
     plain_kwargs: ClassVar[Mapping[str, Any]] = {"scale": 1.0, "offset": 0.0}
 

@@ -36,7 +36,7 @@ class MatrixFactorization(Factorization):
     takes $O(|\mathcal{R}| m^3)$. Queries of one relation are one product of matrices.
     """
 
-    family: ClassVar[str] = "full matrix"
+    family = "full matrix"
     by_relation = True
 
     # docstr-coverage: inherited

@@ -24,7 +24,7 @@ __all__ = [
 class SumFactorization(TrilinearFactorization):
     """Products of head and relation, or of relation and tail, beside products of head and tail: $[h, 1]$ and $[t, 1]$."""
 
-    family: ClassVar[str] = "sum of products"
+    family = "sum of products"
     feature_size: ClassVar[str] = "d + 1"
     head_layout = tail_layout = Layout(1, 1)
 

@@ -31,6 +31,7 @@ class WrapperFactorization(Factorization, ABC):
         """Initialize the factorization from that of the wrapped interaction."""
         super().__init__(interaction)
         self.base: Any = base
+        self.family = base.family
         self.negative_mass = base.negative_mass
         self.regularization_weight = base.regularization_weight
         self.squares = base.squares
