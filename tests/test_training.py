@@ -9,17 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from cases import (
-    GRAPHS,
-    UNIFORM,
-    FactorizationTestCase,
-    QueryWeighter,
-    Recorder,
-    TripleWeighter,
-    enumerated_local_loss,
-    enumerated_loss,
-    make_model,
-)
+from cases import GRAPHS, UNIFORM, FactorizationTestCase, QueryWeighter, Recorder, TripleWeighter, make_model
+from enumeration import enumerated_local_loss, enumerated_loss
 from pykeen.datasets import Nations
 from pykeen.evaluation import RankBasedEvaluator
 from pykeen.models import ComplEx, DistMult, ERModel, Model, SimplE, TransE
