@@ -331,6 +331,7 @@ def _print_table(markdown: bool) -> None:
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for line in table:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+    click.echo("\nm: the number of features of an entity; d, k: sizes in PyKEEN's shapes; m₀: the base's m.")
     click.echo("\nThese cannot be trained without sampling:\n")
     for row in rows:
         if not row.family:

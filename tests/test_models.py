@@ -10,6 +10,7 @@ import pytest
 import torch
 from cases import GRAPHS
 from click.testing import CliRunner
+from pykeen.hpo import hpo_pipeline
 from pykeen.models import ERModel, model_resolver
 from pykeen.nn import modules
 from pykeen.nn.modules import (
@@ -295,6 +296,23 @@ def test_trains_from_a_pipeline(model: str, training_loop: str) -> None:
     assert result.losses[-1] < 0.7 * result.losses[0]
     chance = sum(1 / n for n in range(1, 136)) / 135
     assert result.get_metric("mrr") > 2 * chance
+
+
+@pytest.mark.parametrize("model", ["MuRE", "RESCAL", "TuckER"])
+def test_study_searches_only_what_can_be_trained(model: str) -> None:
+    """Neither other norms, nor dropout, nor a regularizer beside the loss's."""
+    result = hpo_pipeline(
+        dataset="nations",
+        model=model,
+        model_kwargs_ranges=dict(embedding_dim=dict(type=int, low=8, high=16, q=8)),
+        training_loop="nonsamplinglcwa",
+        training_kwargs=dict(num_epochs=20, use_tqdm=False),
+        n_trials=1,
+    )
+    (trial,) = result.study.trials
+    assert trial.state.name == "COMPLETE"
+    model_parameters = {name for name in trial.params if name.startswith(("model.", "regularizer."))}
+    assert model_parameters <= {"model.embedding_dim", "model.relation_dim"}
 
 
 @pytest.mark.parametrize("interaction", ["LineaRE", "TripleRE", "MultiLinearTucker"])
