@@ -1,7 +1,7 @@
-"""Train an interaction of your own without sampling: say which products its score is made of.
+"""Train an interaction of your own without sampling, by stating which products its score consists of.
 
-The interaction is DistMult with a second vector v a relation, which says what the relation's tails look like:
-f(h, r, t) = ⟨h, r, t⟩ + ⟨v, t⟩. Unlike DistMult's, its score changes when head and tail change places.
+The interaction is DistMult with a second vector v per relation, which describes the relation's tails:
+f(h, r, t) = ⟨h, r, t⟩ + ⟨v, t⟩. Unlike DistMult's, its score changes when head and tail are swapped.
 """
 
 import torch
@@ -31,19 +31,19 @@ class TailAwareFactorization(TrilinearFactorization):
     head_layout = Layout(vectors=1, scalars=1)
     relation_layout = Layout(vectors=2)
     tail_layout = Layout(vectors=1)
-    # block 0 of heads with block 0 of relations and block 0 of tails, and so on
+    # ⟨h, r, t⟩: block 0 of heads, relations and tails; ⟨1, v, t⟩: block 1 of heads and relations with block 0 of tails
     terms = (Term(0, 0, 0), Term(1, 1, 0))
 
     def heads(self, x):
-        """Add a number that is always 1 to an entity's vector."""
+        """Append a constant 1 to each entity's vector."""
         return torch.cat([x, torch.ones_like(x[:, :1])], dim=-1)
 
     def tails(self, x):
-        """Take an entity's vector as it is."""
+        """Use each entity's vector as it is."""
         return x
 
     def relations(self, r, v):
-        """Put the vectors of a relation into one row."""
+        """Concatenate the two vectors of each relation."""
         return torch.cat([r, v], dim=-1)
 
 

@@ -1,4 +1,4 @@
-"""Train on triples from your own file, and ask the model for what is missing."""
+"""Train on triples from your own file, and predict missing ones."""
 
 from itertools import permutations, product
 from pathlib import Path
@@ -17,7 +17,7 @@ for i in range(25):
     facts += [(y, "child of", x) for x, y in product(parents, children)]
 
 with TemporaryDirectory() as directory:
-    # one triple a line: head, relation and tail, separated by tabs
+    # one triple per line: head, relation and tail, separated by tabs
     path = Path(directory, "families.tsv")
     path.write_text("".join("\t".join(fact) + "\n" for fact in facts))
     training, testing = TriplesFactory.from_path(path).split(0.9, random_state=0)
@@ -26,12 +26,8 @@ result = pipeline(
     training=training,
     testing=testing,
     model="ComplEx",
-    # PyKEEN's default, a standard normal distribution, starts with scores far beyond the targets 0 and 1
     model_kwargs=dict(embedding_dim=32),
-    training_loop="nonsampling",
-    loss="nonsampling",
-    loss_kwargs=dict(negative_weight=0.1),
-    optimizer_kwargs=dict(lr=1e-2),
+    training_loop="nonsamplinglcwa",
     epochs=200,
     random_seed=0,
 )

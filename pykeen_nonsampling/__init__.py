@@ -13,34 +13,39 @@ if TYPE_CHECKING:
     from .datasets import AllEntities, SyntheticGraph
     from .evaluation import FactorizedRankBasedEvaluator
     from .factorizations import Factorization, Moments, NotDecomposableError, factorization_resolver
-    from .losses import NonSamplingLoss
+    from .losses import MomentLoss, NonSamplingLoss
+    from .objectives import Objective
     from .training import NonSamplingLCWATrainingLoop, NonSamplingTrainingLoop
-
-__all__ = [
-    "AllEntities",
-    "Factorization",
-    "FactorizedRankBasedEvaluator",
-    "Moments",
-    "NonSamplingLCWATrainingLoop",
-    "NonSamplingLoss",
-    "NonSamplingTrainingLoop",
-    "NotDecomposableError",
-    "SyntheticGraph",
-    "factorization_resolver",
-]
 
 _MODULES = {
     "AllEntities": "datasets",
     "Factorization": "factorizations",
     "FactorizedRankBasedEvaluator": "evaluation",
+    "MomentLoss": "losses",
     "Moments": "factorizations",
     "NonSamplingLCWATrainingLoop": "training",
     "NonSamplingLoss": "losses",
     "NonSamplingTrainingLoop": "training",
     "NotDecomposableError": "factorizations",
+    "Objective": "objectives",
     "SyntheticGraph": "datasets",
     "factorization_resolver": "factorizations",
 }
+
+__all__ = [
+    "AllEntities",
+    "Factorization",
+    "FactorizedRankBasedEvaluator",
+    "MomentLoss",
+    "Moments",
+    "NonSamplingLCWATrainingLoop",
+    "NonSamplingLoss",
+    "NonSamplingTrainingLoop",
+    "NotDecomposableError",
+    "Objective",
+    "SyntheticGraph",
+    "factorization_resolver",
+]
 
 
 def __getattr__(name: str) -> Any:

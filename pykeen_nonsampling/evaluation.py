@@ -12,14 +12,15 @@ from class_resolver import HintOrType, OptionalKwargs
 from pykeen.evaluation import RankBasedEvaluator, evaluator_resolver
 from pykeen.evaluation.ranks import Ranks
 from pykeen.models import Model
-from pykeen.typing import LABEL_HEAD, Target
+from pykeen.typing import LABEL_HEAD, LABEL_TAIL, Target
 from torch import Tensor
 from torch.nn import functional
 from tqdm.autonotebook import tqdm
 
 from .factorizations import Factorization, NotDecomposableError
-from .kernels import compute_queries, free_memory
-from .models import factorize_model, features
+from .features import Features, factorize_model, features
+from .sweep import check_memory_budget, free_memory
+from .triples import Side, TripleIndex
 
 __all__ = [
     "FactorizedRankBasedEvaluator",
@@ -41,10 +42,11 @@ class FactorizedRankBasedEvaluator(RankBasedEvaluator):
     PyKEEN scores candidates one by one, from broadcasted vectors. With $f(h, r, t) = q(h, r)^\top k(t)$, the scores of all
     tails are $K q$, and each distinct query among the evaluation triples has to be scored only once.
 
-    The ranks are PyKEEN's. Where the score of a candidate and that of the true entity differ by no more than rounding could
-    make them, the model itself scores both, so ties are ties here if and only if they are there. All rank types, metrics and
-    options are those of :class:`pykeen.evaluation.RankBasedEvaluator`, which also takes over, with a warning, for a model
-    that has no factorization.
+    The ranks are PyKEEN's: where the score of a candidate and that of the true entity differ by no more than rounding could
+    make them, the model itself scores both and decides. What remains are models whose rounding in PyKEEN depends on the
+    batch, such as TuckER and QuatE: exact ties of theirs may be counted differently, here as there. All rank types, metrics
+    and options are those of :class:`pykeen.evaluation.RankBasedEvaluator`, which also takes over, with a warning, for a
+    model that has no factorization.
     """
 
     def __init__(
@@ -66,8 +68,7 @@ class FactorizedRankBasedEvaluator(RankBasedEvaluator):
         :raises ValueError: if the budget is not positive
         """
         super().__init__(**kwargs)
-        if memory_budget is not None and memory_budget < 1:
-            raise ValueError(f"{memory_budget=} bytes hold nothing: choose a number ≥ 1, or leave it out.")
+        check_memory_budget(memory_budget)
         self.factorization = factorization
         self.factorization_kwargs = factorization_kwargs
         self.memory_budget = memory_budget
@@ -132,8 +133,13 @@ class FactorizedRankBasedEvaluator(RankBasedEvaluator):
             tqdm(total=len(mapped_triples) * len(targets), **{**description, **tqdm_kwargs}) as progress,
         ):
             for target in targets:
-                side = scorer.side(target, mapped_triples.to(device), all_pos_triples)
-                ranks = side.rank(rows=rows, filtered=self.filtered, excluded=excluded, progress=progress)
+                task = scorer.task(target, mapped_triples.to(device), all_pos_triples)
+                ranks = task.rank(
+                    rows=rows,
+                    filtered=self.filtered and all_pos_triples is not None,
+                    excluded=excluded,
+                    progress=progress,
+                )
                 for rank_type, values in ranks.items():
                     self.ranks[target, rank_type].append(values.cpu().numpy())
                 self.num_candidates[target].append(ranks.number_of_options.cpu().numpy())
@@ -145,17 +151,18 @@ class FactorizedRankBasedEvaluator(RankBasedEvaluator):
         if model.predict_with_sigmoid:
             raise NotDecomposableError("A sigmoid after the score rounds distinct scores to the same one.")
         with torch.inference_mode():
-            heads, relations, tails = features(model, factorization, mode=self.mode)
-            factorization.check_head_queries(heads, relations, tails, up_to_constants=True)
-        if not all(x.isfinite().all() for x in (heads, relations, tails)):
+            all_features = features(model, factorization, mode=self.mode)
+            factorization.check_head_queries(*all_features, up_to_constants=True)
+        if not all(x.isfinite().all() for x in all_features):
             raise NotDecomposableError("Some of the model's features are not finite.")
-        return _Scorer(model, self.mode, factorization, heads, relations, tails)
+        return _Scorer(model, self.mode, factorization, all_features)
 
     def _num_rows(self, scorer: _Scorer) -> int:
         """Determine the number of evaluation triples to rank at once: scores, a copy, and the result of a comparison."""
-        device = scorer.tails.device
+        tails = scorer.features.tails
+        device = tails.device
         budget = free_memory(device) // 4 if self.memory_budget is None else self.memory_budget
-        rows = budget // (3 * scorer.num_entities * scorer.tails.element_size())
+        rows = budget // (3 * scorer.num_entities * tails.element_size())
         return max(1, min(rows, CACHED_ROWS) if device.type == "cpu" else rows)
 
 
@@ -166,16 +173,14 @@ class _Scorer:
     model: Any
     mode: Any
     factorization: Factorization
-    heads: Tensor
-    relations: Tensor
-    tails: Tensor
+    features: Features
 
     @property
     def num_entities(self) -> int:
-        return self.tails.shape[0]
+        return self.features.tails.shape[0]
 
-    def side(self, target: Target, triples: Tensor, known: Tensor | None) -> _Side:
-        """Look at triples from the side whose entities are ranked: its column comes last."""
+    def task(self, target: Target, triples: Tensor, known: Tensor | None) -> _Task:
+        """Prepare to rank the entities of one end of triples."""
         inverse = self.model.use_inverse_triples
 
         def turn(x: Tensor) -> Tensor:
@@ -185,58 +190,53 @@ class _Scorer:
                 x = self.model.relation_inverter.map(batch=x, index=1, invert=target == LABEL_HEAD)
             return x.flip(1) if target == LABEL_HEAD else x
 
-        backwards = target == LABEL_HEAD and not inverse
-        return _Side(self, turn(triples), None if known is None else turn(known), backwards=backwards)
+        facts = turn(triples if known is None else known)
+        index = TripleIndex(facts, self.num_entities, int(facts[:, 1].max()) + 1)
+        return _Task(self, turn(triples), Side(LABEL_TAIL if inverse else target, index))
 
 
 @dataclass
-class _Side:
+class _Task:
     """Triples (given entity, relation, ranked entity), and how to score all candidates for the latter."""
 
     scorer: _Scorer
     triples: Tensor
-    known: Tensor | None
-    #: whether the ranked entity is the head for the model
-    backwards: bool
+    #: the end that is ranked, as the model sees it, and all that is known about it
+    side: Side
 
     @property
     def keys(self) -> Tensor:
-        return self.scorer.heads if self.backwards else self.scorer.tails
+        """The features of all candidates."""
+        return self.side.ends(self.scorer.features.heads, self.scorer.features.tails)[1]
 
     def queries(self, pairs: Tensor) -> Tensor:
-        scorer = self.scorer
-        if self.backwards:
-            return compute_queries(scorer.factorization.reverse, scorer.tails, scorer.relations, pairs)
-        return compute_queries(scorer.factorization, scorer.heads, scorer.relations, pairs)
+        """Compute the queries of pairs of given entity and relation."""
+        heads, relations, tails = self.scorer.features
+        given, _ = self.side.ends(heads, tails)
+        return self.side.face(self.scorer.factorization.form).of_pairs(given, relations, pairs)
 
     def model_scores(self, pairs: Tensor, candidates: Tensor) -> Tensor:
         """Score candidates for pairs of given entity and relation by the model itself, shape: (len(pairs), len(candidates)).
 
-        How PyKEEN rounds depends on whether it scores one pair or more, so it never gets to see one alone.
+        How PyKEEN rounds depends on whether it scores one pair or more, so it never gets a single one.
         """
         model, mode = self.scorer.model, self.scorer.mode
         rows = max(2, 2**22 // (len(candidates) * self.keys.shape[1]))
         scores = []
         for some in pairs.split(rows):
             given = some if len(some) > 1 else some.expand(2, -1)
-            if self.backwards:
+            if self.side.target == LABEL_HEAD:
                 result = model.score_h(rt_batch=given.flip(1), heads=candidates, mode=mode)
             else:
                 result = model.score_t(hr_batch=given, tails=candidates, mode=mode)
             scores.append(result[: len(some)])
         return torch.cat(scores)
 
-    def _identify(self, triples: Tensor) -> Tensor:
-        """Return one number for each pair of given entity and relation, so that those of a relation are in a row."""
-        return triples[:, 1] * self.scorer.num_entities + triples[:, 0]
-
     def rank(self, rows: int, filtered: bool, excluded: Tensor | None, progress: Any) -> Ranks:
         """Rank the true entities among all candidates, in the order of the triples."""
-        identities, order = self._identify(self.triples).sort()
         keys = self.keys
-        known = None
-        if filtered and self.known is not None:
-            known = _Known(self._identify(self.known), self.known[:, 2], num_entities=keys.shape[0])
+        # triples of a query are in a row, and so are queries of a relation
+        identities, order = (self.triples[:, 1] * len(keys) + self.triples[:, 0]).sort()
         error = ROUNDING_ERRORS * torch.finfo(keys.dtype).eps * keys.norm(dim=1).max()
         options = keys.shape[0] if excluded is None else int((~excluded).sum())
         results = torch.empty(3, len(order), dtype=torch.long, device=keys.device)
@@ -250,8 +250,8 @@ class _Side:
             true = s[row, batch[:, 2]]
             tolerance = (error * queries.norm(dim=1))[row]
             number_of_options = torch.full_like(row, options)
-            if known is not None:
-                filtered_rows, filtered_entities = known.lookup(distinct)
+            if filtered:
+                filtered_rows, filtered_entities = self.side.index.lookup(batch[first])
                 s[filtered_rows, filtered_entities] = -torch.inf
                 # all known ones are no options, except for the true one itself
                 kept = torch.ones_like(filtered_rows) if excluded is None else (~excluded[filtered_entities]).long()
@@ -260,7 +260,7 @@ class _Side:
                 s[:, excluded] = -torch.inf
             if len(distinct) < len(row):
                 s = s.index_select(0, row)
-            larger, equal = self._compare(s, true, tolerance, batch, itself=known is None, out=comparison[: len(row)])
+            larger, equal = self._compare(s, true, tolerance, batch, itself=not filtered, out=comparison[: len(row)])
             results[:, positions] = torch.stack([larger, equal, number_of_options])
             progress.update(len(batch))
         larger, equal, number_of_options = results
@@ -296,22 +296,6 @@ class _Side:
             for count, which in ((larger, exact > exact_true), (equal, exact == exact_true)):
                 count.index_add_(0, doubtful[index], which.long())
         return larger, equal
-
-
-class _Known:
-    """Known triples, by given entity and relation."""
-
-    def __init__(self, identities: Tensor, entities: Tensor, num_entities: int):
-        triples = (identities * num_entities + entities).unique()
-        self.identities, self.entities = triples // num_entities, triples % num_entities
-
-    def lookup(self, identities: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the entities known for each of the given ones, as pairs of position and entity."""
-        start = torch.searchsorted(self.identities, identities)
-        count = torch.searchsorted(self.identities, identities, right=True) - start
-        rows = torch.repeat_interleave(count)
-        offsets = torch.arange(len(rows), device=rows.device) - (count.cumsum(dim=0) - count)[rows]
-        return rows, self.entities[start[rows] + offsets]
 
 
 evaluator_resolver.register(FactorizedRankBasedEvaluator, synonyms={"factorized"})

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import pytest
 import torch
-from enumeration import all_triples, enumerated_local_loss, enumerated_loss, enumerated_scores
+from enumeration import all_triples, enumerated_local_loss, enumerated_loss, enumerated_queries, enumerated_scores
 from pykeen.evaluation import RankBasedEvaluator
 from pykeen.models import ERModel
-from pykeen.nn.modules import Interaction
+from pykeen.nn.modules import DistMultInteraction, Interaction
 from pykeen.training.callbacks import TrainingCallback
 from pykeen.triples import CoreTriplesFactory
 from pykeen.triples.weights import LossWeighter
@@ -21,14 +22,18 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from pykeen_nonsampling import (
     Factorization,
     FactorizedRankBasedEvaluator,
+    MomentLoss,
     Moments,
     NonSamplingLCWATrainingLoop,
     NonSamplingLoss,
     NonSamplingTrainingLoop,
-    kernels,
+    Objective,
 )
-from pykeen_nonsampling.factorizations import factorize
-from pykeen_nonsampling.models import features
+from pykeen_nonsampling.factorizations import DistMultFactorization, ScoreMoments, factorize
+from pykeen_nonsampling.features import features
+from pykeen_nonsampling.objectives import Scores
+from pykeen_nonsampling.sweep import PlainSweep, Sweep
+from pykeen_nonsampling.sweep.products import GatherProducts, SparseProducts
 from pykeen_nonsampling.training import FactorizedTrainingLoop
 
 TOLERANCE = dict(rtol=1e-9, atol=1e-9)
@@ -61,11 +66,24 @@ GRAPHS: dict[str, CoreTriplesFactory] = {
 }
 
 
+#: A graph that has most of them at once, for whatever does not depend on how triples are indexed
+PECULIAR = make_factory(
+    [(0, 0, 1), (1, 0, 2), (0, 0, 1), (2, 1, 2), (3, 1, 1), (0, 0, 3), (4, 3, 4), (4, 1, 1), (1, 0, 2)], 6, 4
+)
+
+
 #: Weights of the loss that are the same for all
 UNIFORM: dict[str, Any] = dict(query_weight=0.0, candidate_weight=0.0, regularization_weight=0.0)
 
 #: Weights of negatives by each part of a triple, in each of the forms they may have
 WEIGHTED: dict[str, Any] = dict(head_weight=lambda n: 0.3 + n, relation_weight="popularity", tail_weight=-0.7)
+
+
+#: All ways to visit observed triples, from the memory budget. Each exactness test runs with some of them.
+SWEEPS: dict[str, Callable[[int | None], Sweep]] = {
+    "sparse": lambda memory_budget: PlainSweep(memory_budget, SparseProducts()),
+    "gather": lambda memory_budget: PlainSweep(memory_budget, GatherProducts()),
+}
 
 
 class TripleWeighter(LossWeighter):
@@ -138,7 +156,7 @@ def make_model(factory: CoreTriplesFactory, case: type[FactorizationTestCase], *
 
 
 def assert_first_step_equals(
-    loop: FactorizedTrainingLoop[Any], factory: CoreTriplesFactory, enumerate_loss: Callable[[], Tensor], **kwargs: Any
+    loop: FactorizedTrainingLoop, factory: CoreTriplesFactory, enumerate_loss: Callable[[], Tensor], **kwargs: Any
 ) -> None:
     """Check the loss and the gradients of the first step of a training loop."""
     recorder = Recorder()
@@ -184,14 +202,16 @@ class FactorizationTestCase:
     #: the length of each dimension of PyKEEN's shapes
     sizes: ClassVar[Mapping[str, int]] = dict(d=3, e=2, f=4, k=2)
     relation_kwargs: ClassVar[Mapping[str, Any]] = {}
+    #: the graphs to test on: a graph's peculiarities test the index, so representatives of each form suffice for them
+    graphs: ClassVar[Mapping[str, CoreTriplesFactory]] = {"peculiar": PECULIAR}
 
     @classmethod
     def make_interaction(cls) -> Interaction:
         return cls.interaction_cls(**cls.interaction_kwargs)
 
-    @pytest.fixture(params=GRAPHS)
-    def factory(self, request: pytest.FixtureRequest) -> CoreTriplesFactory:
-        return GRAPHS[request.param]
+    @pytest.fixture
+    def factory(self, graph: str) -> CoreTriplesFactory:
+        return self.graphs[graph]
 
     @pytest.fixture
     def model(self, factory: CoreTriplesFactory) -> ERModel:
@@ -220,11 +240,12 @@ class FactorizationTestCase:
         h, r, _ = all_triples(model.num_entities, model.num_relations).unbind(dim=-1)
         x, y = heads[h].detach(), relations[r].detach()
         grad = torch.randn(len(h), tails.shape[1], dtype=torch.double)
-        # by its arguments, which it may overwrite
-        expected = Factorization.queries_backward(factorization, x.clone(), y.clone(), grad.clone())
-        actual = factorization.queries_backward(x, y, grad)
-        for one, other in zip(actual, expected, strict=True):
-            torch.testing.assert_close(one, other, **TOLERANCE)
+        before = [z.clone() for z in (x, y, grad)]
+        expected = Factorization.queries_backward(factorization, x, y, grad)
+        for actual in (factorization.queries_backward(x, y, grad), factorization.form.backward(x, y, grad)):
+            for one, other in zip(actual, expected, strict=True):
+                torch.testing.assert_close(one, other, **TOLERANCE)
+        assert all(torch.equal(one, other) for one, other in zip(before, (x, y, grad), strict=True))
 
     def test_gradient_of_head_queries_equals_automatic_differentiation(
         self, model: ERModel, factorization: Factorization
@@ -233,10 +254,12 @@ class FactorizationTestCase:
         t, r, _ = all_triples(model.num_entities, model.num_relations).unbind(dim=-1)
         x, y = tails[t].detach(), relations[r].detach()
         grad = torch.randn(len(t), heads.shape[1], dtype=torch.double)
-        expected = Factorization.head_queries_backward(factorization, x.clone(), y.clone(), grad.clone())
-        actual = factorization.head_queries_backward(x, y, grad)
-        for one, other in zip(actual, expected, strict=True):
-            torch.testing.assert_close(one, other, **TOLERANCE)
+        before = [z.clone() for z in (x, y, grad)]
+        expected = Factorization.head_queries_backward(factorization, x, y, grad)
+        for actual in (factorization.head_queries_backward(x, y, grad), factorization.form.reverse.backward(x, y, grad)):
+            for one, other in zip(actual, expected, strict=True):
+                torch.testing.assert_close(one, other, **TOLERANCE)
+        assert all(torch.equal(one, other) for one, other in zip(before, (x, y, grad), strict=True))
 
     def test_query_moments_equal_enumeration(self, model: ERModel, factorization: Factorization) -> None:
         heads, relations, _ = features(model, factorization)
@@ -295,19 +318,18 @@ class FactorizationTestCase:
         assert ours == pytest.approx(theirs, nan_ok=True)
 
     @pytest.mark.parametrize(
-        ("kernel", "memory_budget", "label_smoothing", "weighter", "loss_kwargs"),
+        ("sweep", "memory_budget", "label_smoothing", "weighter", "loss_kwargs"),
         [
-            (kernels.SparseKernel(), None, 0.0, None, {}),
-            (kernels.GatherKernel(), 1, 0.1, TripleWeighter(), WEIGHTED),
-            (kernels.SparseKernel(), 1, 0.0, TripleWeighter(), dict(reduction="mean", regularization_weight=0.3)),
-            (kernels.GatherKernel(), None, 0.1, None, dict(reduction="mean", tail_weight="sqrt-popularity")),
+            ("sparse", None, 0.0, None, {}),
+            ("gather", 1, 0.1, TripleWeighter(), WEIGHTED),
+            ("sparse", 1, 0.0, TripleWeighter(), dict(reduction="mean", regularization_weight=0.3)),
+            ("gather", None, 0.1, None, dict(reduction="mean", tail_weight="sqrt-popularity")),
         ],
         ids=["plain", "weighted", "mean", "popularity"],
     )
     def test_loss_and_gradients_equal_enumeration(
         self,
-        monkeypatch: pytest.MonkeyPatch,
-        kernel: kernels.Kernel,
+        sweep: str,
         memory_budget: int | None,
         factory: CoreTriplesFactory,
         model: ERModel,
@@ -319,14 +341,13 @@ class FactorizationTestCase:
         if label_smoothing and model.num_entities == 1:
             label_smoothing = 0.0  # refused, cf. test_errors
         model.loss = NonSamplingLoss(positive_weight=1.5, negative_weight=0.2, **{**UNIFORM, **loss_kwargs})
-        monkeypatch.setattr(kernels, "kernel_for", lambda device, dtype: kernel)
         loop = NonSamplingTrainingLoop(
             model=model,
             triples_factory=factory,
             factorization_kwargs=self.factorization_kwargs,
             loss_weighter=weighter,
-            memory_budget=memory_budget,
         )
+        loop._sweep = SWEEPS[sweep](memory_budget)
         assert_first_step_equals(
             loop,
             factory,
@@ -335,11 +356,11 @@ class FactorizationTestCase:
         )
 
     @pytest.mark.parametrize(
-        ("kernel", "memory_budget", "target", "label_smoothing", "weighter", "loss_kwargs"),
+        ("sweep", "memory_budget", "target", "label_smoothing", "weighter", "loss_kwargs"),
         [
-            (kernels.SparseKernel(), None, "both", 0.0, None, {}),
+            ("sparse", None, "both", 0.0, None, {}),
             (
-                kernels.SparseKernel(),
+                "sparse",
                 1,
                 "tail",
                 0.1,
@@ -347,7 +368,7 @@ class FactorizationTestCase:
                 dict(query_weight=0.5, candidate_weight=0.7, regularization_weight=0.3),
             ),
             (
-                kernels.GatherKernel(),
+                "gather",
                 None,
                 "head",
                 0.1,
@@ -355,7 +376,7 @@ class FactorizationTestCase:
                 dict(reduction="mean", candidate_weight=lambda n: 1 + n**2),
             ),
             (
-                kernels.GatherKernel(),
+                "gather",
                 1,
                 "both",
                 0.0,
@@ -363,7 +384,7 @@ class FactorizationTestCase:
                 dict(query_weight=weigh_by_everything, candidate_weight="inverse-popularity", **WEIGHTED),
             ),
             (
-                kernels.SparseKernel(),
+                "sparse",
                 1,
                 "both",
                 0.2,
@@ -375,8 +396,7 @@ class FactorizationTestCase:
     )
     def test_local_loss_and_gradients_equal_enumeration(
         self,
-        monkeypatch: pytest.MonkeyPatch,
-        kernel: kernels.Kernel,
+        sweep: str,
         memory_budget: int | None,
         factory: CoreTriplesFactory,
         model: ERModel,
@@ -389,15 +409,14 @@ class FactorizationTestCase:
         if label_smoothing and model.num_entities == 1:
             label_smoothing = 0.0  # refused, cf. test_errors
         model.loss = NonSamplingLoss(positive_weight=1.5, negative_weight=0.2, **{**UNIFORM, **loss_kwargs})
-        monkeypatch.setattr(kernels, "kernel_for", lambda device, dtype: kernel)
         loop = NonSamplingLCWATrainingLoop(
             model=model,
             triples_factory=factory,
             target=target,
             factorization_kwargs=self.factorization_kwargs,
             loss_weighter=weighter,
-            memory_budget=memory_budget,
         )
+        loop._sweep = SWEEPS[sweep](memory_budget)
         targets = ("tail", "head") if target == "both" else (target,)
         assert_first_step_equals(
             loop,
@@ -405,3 +424,117 @@ class FactorizationTestCase:
             lambda: enumerated_local_loss(model, factory, factorization, model.loss, targets, label_smoothing, weighter),
             label_smoothing=label_smoothing,
         )
+
+
+class ObjectiveTestCase:
+    """An objective equals its definition in terms of all candidates' scores, in value and gradient."""
+
+    loss_cls: ClassVar[type[MomentLoss]]
+    loss_kwargs: ClassVar[Mapping[str, Any]] = {}
+
+    def enumerate_cost(
+        self,
+        scores: Tensor,
+        positive: Tensor,
+        positive_weights: Tensor,
+        query_weight: Tensor,
+        candidate_weights: Tensor,
+        label_smoothing: float,
+    ) -> Tensor:
+        """Compute the cost of one query by its definition.
+
+        :param scores: shape: (num_entities,), the scores of all candidates
+        :param positive: shape: (num_entities,), which of them are answers
+        :param positive_weights: shape: (num_entities,), their weights as answers
+        :param query_weight: shape: (), the weight of the query's negatives
+        :param candidate_weights: shape: (num_entities,), the weights of candidates as negatives
+        :param label_smoothing: the label smoothing
+        :return: the cost
+        """
+        raise NotImplementedError
+
+    def make_loss(self, **kwargs: Any) -> MomentLoss:
+        return self.loss_cls(**{**UNIFORM, **self.loss_kwargs, **kwargs})
+
+    @staticmethod
+    def draw_scores() -> Scores:
+        """Make up scores of three queries, the second of which has no positive."""
+        generator = torch.Generator().manual_seed(0)
+        f, w, u = (torch.rand(5, dtype=torch.double, generator=generator) for _ in range(3))
+        moments = ScoreMoments(9.0, *(torch.rand(3, dtype=torch.double, generator=generator) for _ in range(2)))
+        moments = ScoreMoments(9.0, moments.first, 5 + moments.second)
+        queries = torch.tensor([0, 0, 0, 2, 2])
+        return Scores(f, queries, moments, w, torch.rand(3, dtype=torch.double, generator=generator), u)
+
+    @pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+    def test_derivatives_equal_automatic_differentiation(self, label_smoothing: float) -> None:
+        objective, scores = self.make_loss().objective(label_smoothing, num_entities=9), self.draw_scores()
+        actual, expected = objective.costs(scores), Objective.costs(objective, scores)
+        torch.testing.assert_close(actual.total, expected.total, **TOLERANCE)
+        torch.testing.assert_close(actual.positives, expected.positives, **TOLERANCE)
+        torch.testing.assert_close(actual.second, expected.second, **TOLERANCE)
+        assert expected.first is not None
+        first = torch.zeros_like(expected.first) if actual.first is None else actual.first
+        torch.testing.assert_close(first, expected.first, **TOLERANCE)
+        assert objective.needs_first or not first.any()
+
+    def test_positives_and_candidates_add_up_unless_queries_are_needed(self) -> None:
+        objective, scores = self.make_loss().objective(0.1, num_entities=9), self.draw_scores()
+        if objective.needs_queries:
+            with pytest.raises(ValueError, match="summed elsewhere"):
+                objective.cost(dataclasses.replace(scores, candidates=None))
+            return
+        nothing = torch.empty(0, dtype=torch.long)
+        positives = objective.costs(
+            Scores(scores.positives, scores.query_index, None, scores.positive_weights, 0.3, scores.answer_weights)
+        )
+        candidates = Scores(scores.positives[:0], nothing, scores.candidates, 1.0, 0.3)
+        whole = objective.cost(dataclasses.replace(scores, query_weights=0.3))
+        torch.testing.assert_close(positives.total + objective.cost(candidates), whole, **TOLERANCE)
+
+    @pytest.mark.parametrize("sweep", SWEEPS)
+    @pytest.mark.parametrize("memory_budget", [None, 1])
+    @pytest.mark.parametrize("graph", GRAPHS)
+    @pytest.mark.parametrize("weighted", [False, True])
+    def test_loss_and_gradients_equal_enumeration(
+        self, sweep: str, memory_budget: int | None, graph: str, weighted: bool
+    ) -> None:
+        factory = GRAPHS[graph]
+        kwargs = dict(positive_weight=1.5, query_weight=0.5, candidate_weight=0.7, **WEIGHTED) if weighted else {}
+        smoothing = 0.1 if weighted and factory.num_entities > 1 else 0.0
+        model = make_model(factory, DistMultCase)
+        model.loss = self.make_loss(**kwargs)
+        weighter = QueryWeighter() if weighted else None
+        loop = NonSamplingLCWATrainingLoop(model=model, triples_factory=factory, loss_weighter=weighter, target="both")
+        loop._sweep = SWEEPS[sweep](memory_budget)
+        factorization = factorize(model.interaction)
+
+        def enumerate_loss() -> Tensor:
+            return enumerated_queries(
+                model,
+                factory,
+                factorization,
+                model.loss,
+                weighter=weighter,
+                cost=lambda *query: self.enumerate_cost(*query, label_smoothing=smoothing),
+            )
+
+        assert_first_step_equals(loop, factory, enumerate_loss, label_smoothing=smoothing)
+
+    def test_closed_world_refuses_what_needs_queries(self) -> None:
+        model = make_model(PECULIAR, DistMultCase)
+        model.loss = self.make_loss()
+        loop = NonSamplingTrainingLoop(model=model, triples_factory=PECULIAR)
+        if model.loss.objective().needs_queries:
+            with pytest.raises(ValueError, match=r"needs to see whole queries.*training_loop='nonsamplinglcwa'"):
+                loop.train(PECULIAR, num_epochs=1, use_tqdm=False)
+        else:
+            assert loop.train(PECULIAR, num_epochs=1, use_tqdm=False)
+
+
+class DistMultCase(FactorizationTestCase):
+    """What to make a simple model of; not a test."""
+
+    __test__ = False
+    cls = DistMultFactorization
+    interaction_cls = DistMultInteraction

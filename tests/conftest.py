@@ -1,7 +1,16 @@
-"""Tests leave nothing behind in the user's home."""
+"""Tests leave nothing behind in the user's home; test cases bring the graphs that they run on."""
 
 import os
 import tempfile
 
+import pytest
+
 # read by PyKEEN when it is imported, here and in subprocesses
 os.environ["PYKEEN_HOME"] = os.environ["PYSTOW_HOME"] = tempfile.mkdtemp(prefix="pykeen-nonsampling-")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run each test that asks for a graph on all graphs of its class."""
+    graphs = getattr(metafunc.cls, "graphs", None)
+    if graphs is not None and "graph" in metafunc.fixturenames:
+        metafunc.parametrize("graph", graphs)

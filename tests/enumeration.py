@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from pykeen.models import ERModel
@@ -10,7 +11,7 @@ from pykeen.triples import CoreTriplesFactory
 from pykeen.triples.weights import LossWeighter
 from torch import Tensor
 
-from pykeen_nonsampling import Factorization, NonSamplingLoss
+from pykeen_nonsampling import Factorization, MomentLoss, NonSamplingLoss
 
 
 def all_triples(num_entities: int, num_relations: int) -> Tensor:
@@ -35,7 +36,7 @@ def enumerated_scores(model: ERModel, factorization: Factorization) -> Tensor:
     return factorization.transform(scores).view(model.num_entities, model.num_relations, model.num_entities)
 
 
-def enumerated_weights(name: str, loss: NonSamplingLoss, ids: Tensor, size: int) -> Tensor:
+def enumerated_weights(name: str, loss: MomentLoss, ids: Tensor, size: int) -> Tensor:
     """Weigh entities or relations by their numbers of triples, as the loss says."""
     counts = torch.tensor([sum(i == x for i in ids.tolist()) for x in range(size)], dtype=torch.double)
     weight = getattr(loss, name)
@@ -76,7 +77,7 @@ def enumerated_loss(
     return total + model.collect_regularization_term()
 
 
-def enumerated_regularization(model: ERModel, observed: Tensor, loss: NonSamplingLoss) -> Tensor | float:
+def enumerated_regularization(model: ERModel, observed: Tensor, loss: MomentLoss) -> Tensor | float:
     """Compute the norms of the vectors of observed triples, one by one."""
     if not loss.regularization_weight:
         # a representation's own regularizer would count each call
@@ -97,6 +98,69 @@ def require(x: float | None) -> float:
     return x
 
 
+def enumerated_queries(
+    model: ERModel,
+    factory: CoreTriplesFactory,
+    factorization: Factorization,
+    loss: MomentLoss,
+    cost: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor],
+    targets: Sequence[str] = ("tail", "head"),
+    weighter: LossWeighter | None = None,
+) -> Tensor:
+    """Compute the local closed-world loss by its definition: a query at a time, its candidates one by one.
+
+    The cost of a query is a function of the scores of all candidates, which of them are answers, their weights as answers,
+    the weight of the query's negatives, and the weights of candidates as negatives.
+    """
+    scores = enumerated_scores(model, factorization)
+    observed = factory._add_inverse_triples_if_necessary(factory.mapped_triples).unique(dim=0)
+    labels = torch.zeros_like(scores)
+    labels[observed.unbind(dim=-1)] = 1.0
+    by_entity = {
+        0: enumerated_weights("head_weight", loss, observed[:, 0], model.num_entities),
+        2: enumerated_weights("tail_weight", loss, observed[:, 2], model.num_entities),
+    }
+    by_relation = enumerated_weights("relation_weight", loss, observed[:, 1], model.num_relations)
+    costs = []
+    for target in targets:
+        given, column = (2, 0) if target == "head" else (0, 2)
+        candidates = enumerated_weights("candidate_weight", loss, observed[:, column], model.num_entities)
+        for entity, relation in observed[:, [given, 1]].unique(dim=0).tolist():
+            where = (slice(None), relation, entity) if target == "head" else (entity, relation)
+            n = labels[where].sum()
+            if callable(loss.query_weight):
+                weight = loss.query_weight(torch.tensor([entity]), torch.tensor([relation]), n[None])[0]
+            else:
+                weight = n ** require(loss.query_weight)
+            weight = require(loss.negative_weight) * weight * by_entity[given][entity] * by_relation[relation]
+            positive_weights = torch.full_like(scores[where], loss.positive_weight)
+            if weighter is not None:
+                e, r = torch.tensor(entity), torch.tensor(relation)
+                whole = weighter(h=None, r=r, t=e) if target == "head" else weighter(h=e, r=r, t=None)
+                weight, positive_weights = weight * whole, positive_weights * whole
+            costs.append(cost(scores[where], labels[where] == 1, positive_weights, weight, candidates * by_entity[column]))
+    total = torch.stack(costs).sum() + len(targets) * enumerated_regularization(model, observed, loss)
+    if loss.reduction == "mean":
+        total = total / (len(costs) * model.num_entities)
+    return total + model.collect_regularization_term()
+
+
+def squared_cost(
+    scores: Tensor,
+    positive: Tensor,
+    positive_weights: Tensor,
+    query_weight: Tensor,
+    candidate_weights: Tensor,
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """Compute the squared cost of one query."""
+    labels = positive.to(scores.dtype)
+    if label_smoothing:
+        labels = labels * (1 - label_smoothing) + (1 - labels) * label_smoothing / (len(scores) - 1)
+    weights = torch.where(positive, positive_weights, query_weight * candidate_weights)
+    return (weights * (scores - labels).square()).sum()
+
+
 def enumerated_local_loss(
     model: ERModel,
     factory: CoreTriplesFactory,
@@ -106,39 +170,6 @@ def enumerated_local_loss(
     label_smoothing: float = 0.0,
     weighter: LossWeighter | None = None,
 ) -> Tensor:
-    """Compute the local closed-world loss by its definition: a query at a time, its candidates one by one."""
-    scores = enumerated_scores(model, factorization)
-    observed = factory._add_inverse_triples_if_necessary(factory.mapped_triples).unique(dim=0)
-    labels = torch.zeros_like(scores)
-    labels[observed.unbind(dim=-1)] = 1.0
-    smooth = labels
-    if label_smoothing:
-        smooth = labels * (1 - label_smoothing) + (1 - labels) * label_smoothing / (model.num_entities - 1)
-    costs = []
-    for target in targets:
-        given, column = (2, 0) if target == "head" else (0, 2)
-        candidates = enumerated_weights("candidate_weight", loss, observed[:, column], model.num_entities)
-        by_entity = {
-            0: enumerated_weights("head_weight", loss, observed[:, 0], model.num_entities),
-            2: enumerated_weights("tail_weight", loss, observed[:, 2], model.num_entities),
-        }
-        by_relation = enumerated_weights("relation_weight", loss, observed[:, 1], model.num_relations)
-        for entity, relation in observed[:, [given, 1]].unique(dim=0).tolist():
-            where = (slice(None), relation, entity) if target == "head" else (entity, relation)
-            n = labels[where].sum()
-            if callable(loss.query_weight):
-                weight = loss.query_weight(torch.tensor([entity]), torch.tensor([relation]), n[None])[0]
-            else:
-                weight = n ** require(loss.query_weight)
-            weight = weight * by_entity[given][entity] * by_relation[relation]
-            negatives = require(loss.negative_weight) * weight * candidates * by_entity[column]
-            weights = torch.where(labels[where] == 1, loss.positive_weight, negatives)
-            if weighter is not None:
-                e, r = torch.tensor(entity), torch.tensor(relation)
-                weights = weights * (weighter(h=None, r=r, t=e) if target == "head" else weighter(h=e, r=r, t=None))
-            costs.append(weights * (scores[where] - smooth[where]).square())
-    total = torch.cat(costs).sum()
-    total = total + len(targets) * enumerated_regularization(model, observed, loss)
-    if loss.reduction == "mean":
-        total = total / torch.cat(costs).numel()
-    return total + model.collect_regularization_term()
+    """Compute the squared local closed-world loss by its definition."""
+    cost = partial(squared_cost, label_smoothing=label_smoothing)
+    return enumerated_queries(model, factory, factorization, loss, cost, targets, weighter)

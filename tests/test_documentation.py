@@ -13,6 +13,7 @@ import pytest
 from commands import ROOT, run
 
 import pykeen_nonsampling
+from pykeen_nonsampling import recipes, weighting
 from pykeen_nonsampling.factorizations import factorization_resolver
 
 FENCE = re.compile(r"^(`{3,})(\S*)[^\n]*\n(.*?)^\1$", flags=re.MULTILINE | re.DOTALL)
@@ -63,6 +64,15 @@ def test_commands(page: str, tmp_path: Path) -> None:
 def test_json(page: str) -> None:
     for block in blocks(PAGES[page], "json"):
         json.loads(block.text)
+
+
+@pytest.mark.parametrize(
+    ("name", "table"), [("recipes", recipes.format_markdown()), ("weights", weighting.format_markdown())]
+)
+def test_tables_of_defaults_are_current(name: str, table: str) -> None:
+    page = PAGES["docs/usage.md"].read_text(encoding="utf-8")
+    written = page.partition(f"<!-- {name}: begin -->")[2].partition(f"<!-- {name}: end -->")[0]
+    assert written.strip() == table, f"write into docs/usage.md:\n{table}"
 
 
 def test_output_is_that_of_python() -> None:

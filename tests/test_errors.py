@@ -29,7 +29,7 @@ def train(model: Model, factory: CoreTriplesFactory = FACTORY, loop_kwargs: Any 
         assert not loop.losses_per_epochs
         assert loop._epoch == 0
         for x, y in zip(before, model.parameters(), strict=True):
-            assert x.shape == y.shape
+            assert torch.equal(x, y)
 
 
 def distmult(factory: CoreTriplesFactory = FACTORY, **kwargs: Any) -> Model:
@@ -39,7 +39,8 @@ def distmult(factory: CoreTriplesFactory = FACTORY, **kwargs: Any) -> Model:
 class TestModels:
     def test_without_factorization(self) -> None:
         with pytest.raises(
-            NotDecomposableError, match=r"ConvEInteraction cannot be decomposed: a convolution.*nearest.*TuckER.*models\."
+            NotDecomposableError,
+            match=r"ConvEInteraction cannot be decomposed: a convolution.*Closest supported: TuckER.*models",
         ):
             train(ConvE(triples_factory=FACTORY, random_seed=0))
         assert issubclass(NotDecomposableError, NotImplementedError)
@@ -88,7 +89,7 @@ class TestLosses:
     @pytest.mark.parametrize("name", ["positive_weight", "negative_weight"])
     @pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf")])
     def test_weights(self, name: str, value: float) -> None:
-        with pytest.raises(ValueError, match=rf"{name}={value} .*choose a finite number > 0"):
+        with pytest.raises(ValueError, match=rf"{name}={value} .*use a finite number > 0"):
             NonSamplingLoss(**{name: value})
 
     def test_named_loss_of_a_model(self) -> None:
@@ -152,8 +153,8 @@ class TestTypes:
     @pytest.mark.parametrize(
         ("interaction", "dtype", "message"),
         [
-            (DistMultInteraction, torch.cfloat, "complex64, for which its score is no real number"),
-            (ComplExInteraction, torch.float, "ComplEx needs complex representations, but was given dtype torch.float32"),
+            (DistMultInteraction, torch.cfloat, "complex64, for which its score is not a real number"),
+            (ComplExInteraction, torch.float, "ComplEx needs complex representations, got dtype torch.float32"),
         ],
     )
     def test_complex_or_not(self, interaction: Any, dtype: torch.dtype, message: str) -> None:
@@ -174,10 +175,10 @@ class TestArguments:
         [
             (dict(slice_size=2), "slice_size=2 has no use here.*sub_batch_size"),
             (dict(sampler="schlichtkrull"), "sampler='schlichtkrull' has no use here"),
-            (dict(batch_size=0), "batch_size=0 holds no triple"),
-            (dict(sub_batch_size=-1), "sub_batch_size=-1 holds no triple"),
-            (dict(label_smoothing=1.0), "label_smoothing=1.0 is out of range"),
-            (dict(label_smoothing=-0.1), "label_smoothing=-0.1 is out of range"),
+            (dict(batch_size=0), "batch_size must be ≥ 1, got 0"),
+            (dict(sub_batch_size=-1), "sub_batch_size must be ≥ 1, got -1"),
+            (dict(label_smoothing=1.0), "label_smoothing must be ≥ 0 and < 1, got 1.0"),
+            (dict(label_smoothing=-0.1), "label_smoothing must be ≥ 0 and < 1, got -0.1"),
         ],
     )
     def test_of_training(self, kwargs: dict[str, Any], message: str) -> None:
@@ -186,7 +187,7 @@ class TestArguments:
 
     def test_label_smoothing_over_one_entity(self) -> None:
         factory = GRAPHS["one entity"]
-        with pytest.raises(ValueError, match=r"label_smoothing=0.1 spreads over all other entities"):
+        with pytest.raises(ValueError, match=r"label_smoothing=0.1 is spread over all other entities"):
             train(distmult(factory), factory, label_smoothing=0.1)
 
     @pytest.mark.parametrize(

@@ -157,7 +157,7 @@ def test_any_memory_budget(memory_budget: int | None) -> None:
         for budget in (memory_budget, 2**30)
     ]
     assert results[0].to_flat_dict() == pytest.approx(results[1].to_flat_dict(), nan_ok=True)
-    with pytest.raises(ValueError, match="memory_budget=0 bytes hold nothing"):
+    with pytest.raises(ValueError, match="memory_budget must be ≥ 1 byte, got 0"):
         FactorizedRankBasedEvaluator(memory_budget=0)
 
 
@@ -216,7 +216,7 @@ class TestFallback:
         assert evaluator.evaluate(model, triples, use_tqdm=False, batch_size=4).to_flat_dict() == pytest.approx(
             expected.to_flat_dict(), nan_ok=True
         )
-        assert any("has to define head_queries" in r.getMessage() for r in caplog.records)
+        assert any("must define head_queries" in r.getMessage() for r in caplog.records)
 
 
 @pytest.mark.parametrize("name", ["factorized", "factorizedrankbased", "FactorizedRankBasedEvaluator"])

@@ -53,10 +53,15 @@ def check_own_factorization(output: str) -> None:
     assert mrr(output) > 0.65
 
 
+def check_own_objective(output: str) -> None:
+    assert mrr(output) > 0.8
+
+
 CHECKS: dict[str, Callable[[str], None]] = {
     "early_stopping_and_checkpoints.py": check_early_stopping_and_checkpoints,
     "hpo.py": check_hpo,
     "own_factorization.py": check_own_factorization,
+    "own_objective.py": check_own_objective,
     "own_tsv.py": check_own_tsv,
     "pipeline_by_strings.py": check_pipeline_by_strings,
 }

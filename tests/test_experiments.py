@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import logging
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -56,9 +57,9 @@ class TestEach:
 
     def test_leaves_nothing_to_be_chosen(self, path: Path, caplog: pytest.LogCaptureFixture) -> None:
         """So that another version, with other defaults, gives the same result."""
+        caplog.set_level(logging.INFO, "pykeen_nonsampling")
         result = pipeline(**small(load(path)["pipeline"]), random_seed=0, use_tqdm=False)
-        messages = [r.getMessage() for r in caplog.records if r.name.startswith("pykeen_nonsampling")]
-        assert not [message for message in messages if "chosen" in message or "Using" in message or "Nothing was" in message]
+        assert not [r.getMessage() for r in caplog.records if r.name.startswith("pykeen_nonsampling")]
         assert result.losses[-1] < result.losses[0]
 
     def test_results_are_in_the_documentation(self, path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import pytest
 import torch
-from cases import FactorizationTestCase, make_factory
+from cases import GRAPHS, FactorizationTestCase, make_factory
 from pykeen.models import ERModel
 from pykeen.nn.modules import (
     AutoSFInteraction,
@@ -74,6 +74,7 @@ from pykeen_nonsampling.factorizations import (
 class TestDistMult(FactorizationTestCase):
     cls = DistMultFactorization
     interaction_cls = DistMultInteraction
+    graphs = GRAPHS
 
 
 class TestCP(FactorizationTestCase):
@@ -114,6 +115,7 @@ class TestAutoSF(FactorizationTestCase):
 class TestRESCAL(FactorizationTestCase):
     cls = RESCALFactorization
     interaction_cls = RESCALInteraction
+    graphs = GRAPHS
 
 
 class TestMultiLinearTucker(FactorizationTestCase):
@@ -185,6 +187,9 @@ class TestRotatE(FactorizationTestCase):
 
 
 class TestMuRE(FactorizationTestCase):
+    """Heads have other features than tails."""
+
+    graphs = GRAPHS
     cls = MuREFactorization
     interaction_cls = MuREInteraction
     interaction_kwargs = dict(p=2, power_norm=True)
@@ -371,6 +376,7 @@ class TwistFactorization(Factorization):
 
 
 class TestDefaultsOfTheBaseClass(FactorizationTestCase):
+    graphs = GRAPHS
     cls = TwistFactorization
     interaction_cls = TwistInteraction
 
@@ -384,6 +390,25 @@ def test_every_registered_factorization_has_a_case() -> None:
     assert {cls.cls for cls in FactorizationTestCase.__subclasses__() if "cls" in vars(cls)} >= set(factorization_resolver)
 
 
+def test_all_graphs_are_tried_with_each_kind_of_form() -> None:
+    cases = [cls for cls in FactorizationTestCase.__subclasses__() if cls.graphs is GRAPHS]
+    assert len(cases) >= 4
+    assert len({type(cls.cls(cls.make_interaction()).form) for cls in cases}) == 3
+
+
+def test_gradient_of_changed_queries_is_not_inherited() -> None:
+    """A subclass that changes queries only gets their gradient by automatic differentiation."""
+
+    class Scaled(DistMultFactorization):
+        def queries(self, heads: torch.Tensor, relations: torch.Tensor) -> torch.Tensor:
+            return 3 * heads * relations
+
+    h, r, grad = (torch.randn(5, 3) for _ in range(3))
+    actual = Scaled(DistMultInteraction()).form.backward(h, r, grad)
+    for one, other in zip(actual, (3 * r * grad, 3 * h * grad), strict=True):
+        torch.testing.assert_close(one, other)
+
+
 def test_head_queries_that_give_other_scores_are_refused() -> None:
     class Untwisted(TwistFactorization):
         def head_queries(self, tails: torch.Tensor, relations: torch.Tensor) -> torch.Tensor:
@@ -391,7 +416,7 @@ def test_head_queries_that_give_other_scores_are_refused() -> None:
 
     e, r = torch.randn(5, 3), torch.randn(2, 3)
     TwistFactorization(TwistInteraction()).check_head_queries(e, r, e)
-    with pytest.raises(NotDecomposableError, match="has to define head_queries"):
+    with pytest.raises(NotDecomposableError, match="must define head_queries"):
         Untwisted(TwistInteraction()).check_head_queries(e, r, e)
 
 

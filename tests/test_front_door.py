@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
+import logging
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +17,7 @@ from pykeen.nn.modules import TransEInteraction
 from pykeen.pipeline import pipeline, pipeline_from_config
 
 from pykeen_nonsampling import NonSamplingLoss, NonSamplingTrainingLoop
-from pykeen_nonsampling.defaults import LEARNING_RATE
+from pykeen_nonsampling.recipes import LEARNING_RATE
 
 FREE = dict(entity_constrainer=None, regularizer=None)
 SETTINGS: dict[str, Any] = dict(
@@ -114,18 +114,19 @@ def test_pipeline_with_an_interaction() -> None:
 
 def test_defaults_are_recorded_as_such(caplog: pytest.LogCaptureFixture) -> None:
     """The configuration says what was done, so that it can be done again."""
+    caplog.set_level(logging.INFO, "pykeen_nonsampling")
     settings = {key: value for key, value in SETTINGS.items() if key not in ("loss_kwargs", "epochs")}
     result = pipeline(dataset="nations", model="DistMult", **settings)
     assert result.configuration["batch_size"] is None
     assert result.configuration["num_epochs"] == len(result.losses) == 5
     assert isinstance(result.configuration["model_kwargs"]["loss"], NonSamplingLoss)
     assert result.configuration["model_kwargs"]["entity_constrainer"] is None
-    messages = [record.getMessage() for record in caplog.records if record.name.startswith("pykeen_nonsampling")]
-    assert len(messages) == 4
-    assert "No loss was named: using loss='nonsampling'" in messages[0]
-    assert "Using model_kwargs=dict(entity_initializer='xavier_normal'" in messages[1]
-    assert re.fullmatch(r"By this graph and model, loss_kwargs=dict\(negative_weight=.* were chosen.", messages[2])
-    assert "pipeline() has a default of 5 epochs" in messages[3]
+    records = [record for record in caplog.records if record.name.startswith("pykeen_nonsampling")]
+    assert [record.levelname for record in records] == ["INFO", "WARNING"]
+    derived, few = (record.getMessage() for record in records)
+    assert derived.startswith("Derived from graph and model: loss='nonsampling', model_kwargs={'entity_initializer': ")
+    assert "loss_kwargs={'negative_weight': " in derived
+    assert "pipeline() trains for 5 epochs unless told otherwise" in few
 
 
 def test_explicit_batch_size_is_kept() -> None:

@@ -10,8 +10,9 @@ from pykeen.losses import Loss, MarginRankingLoss, MSELoss, loss_resolver
 from pykeen.pipeline import pipeline
 
 from pykeen_nonsampling import NonSamplingLoss
-from pykeen_nonsampling.factorizations import ScoreMoments
 from pykeen_nonsampling.losses import check_loss
+from pykeen_nonsampling.moments import ScoreMoments
+from pykeen_nonsampling.objectives import Objective, Scores, SquaredObjective
 
 
 @pytest.fixture
@@ -40,24 +41,25 @@ def test_equal_weights_are_the_squared_error(scores: torch.Tensor, labels: torch
             torch.testing.assert_close(ours.process_lcwa_scores(**arguments), pykeens.process_lcwa_scores(**arguments))
 
 
-@pytest.mark.parametrize("reduction", ["sum", "mean"])
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.3])
-def test_moments_and_scores_give_the_same(
-    scores: torch.Tensor, labels: torch.Tensor, reduction: Any, label_smoothing: float
-) -> None:
-    loss = NonSamplingLoss(positive_weight=2.0, negative_weight=0.1, reduction=reduction)
+def test_objective_and_scores_give_the_same(scores: torch.Tensor, labels: torch.Tensor, label_smoothing: float) -> None:
+    """What this package's training loops compute from moments, PyKEEN's compute from scores."""
+    loss = NonSamplingLoss(positive_weight=2.0, negative_weight=0.1)
     weights = torch.rand(5, 7, dtype=torch.double)
-    moments = ScoreMoments(count=scores.numel(), first=scores.sum(), second=scores.square().sum())
     positive = labels.bool()
-    targets = loss.targets(label_smoothing, num_entities=7)
-    cost, _ = loss.positive_cost(scores[positive], weights[positive], 0.1, targets)
-    actual = cost + 0.1 * moments.squared_distance(targets[1])
-    if reduction == "mean":
-        actual /= moments.count
+    seen = Scores(
+        positives=scores[positive],
+        query_index=positive.nonzero()[:, 0],
+        candidates=ScoreMoments(count=7, first=scores.sum(dim=1), second=scores.square().sum(dim=1)),
+        positive_weights=2.0 * weights[positive],
+        query_weights=0.1,
+    )
     expected = loss.process_lcwa_scores(
         scores, labels, label_smoothing, num_entities=7, weights=torch.where(positive, weights, 1.0)
     )
-    torch.testing.assert_close(actual, expected)
+    objective = loss.objective(label_smoothing, num_entities=7)
+    torch.testing.assert_close(objective.cost(seen), expected)
+    torch.testing.assert_close(objective.costs(seen).total, expected)
 
 
 @pytest.mark.parametrize("reduction", ["sum", "mean"])
@@ -72,17 +74,6 @@ def test_weight_outside_of_this_packages_loops(scores: torch.Tensor, labels: tor
 def test_what_other_loops_cannot_use_is_refused(scores: torch.Tensor, labels: torch.Tensor, kwargs: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(kwargs))}=0.*training_loop='nonsamplinglcwa'"):
         NonSamplingLoss(**kwargs)(scores, labels)
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-def test_derivative_of_the_cost_of_positives(weighted: bool) -> None:
-    loss = NonSamplingLoss(positive_weight=2.0, negative_weight=0.1)
-    scores = torch.randn(9, dtype=torch.double, requires_grad=True)
-    weights = torch.rand(9, dtype=torch.double) if weighted else None
-    _, slopes = loss.positive_cost(scores.detach(), weights, 0.1, (0.9, 0.2))
-    w = 2.0 if weights is None else 2.0 * weights
-    expected = (w * (scores - 0.9).square() - 0.1 * (scores - 0.2).square()).sum()
-    torch.testing.assert_close(slopes, torch.autograd.grad(expected, scores)[0])
 
 
 def test_sampled_scores_mean_the_same(scores: torch.Tensor) -> None:
@@ -126,7 +117,38 @@ def test_search_space_is_made_of_parameters() -> None:
 
 def test_losses_that_need_scores_are_refused() -> None:
     check_loss(NonSamplingLoss)
+
+    class WithObjective(MSELoss):
+        def objective(self, label_smoothing: float = 0.0, num_entities: int | None = None) -> Objective:
+            return SquaredObjective()
+
+    with pytest.raises(ValueError, match=r"Derive it from pykeen_nonsampling.MomentLoss"):
+        check_loss(WithObjective)
     others: list[type[Loss]] = [MarginRankingLoss, MSELoss]
     for other in others:
         with pytest.raises(ValueError, match=f"{other.__name__} cannot be used.*loss='nonsampling'"):
             check_loss(other)
+
+
+class TestParameters:
+    def test_make_the_loss_again(self) -> None:
+        loss = NonSamplingLoss(2.0, 0.1, query_weight=0.5, candidate_weight="popularity", regularization_power=2.0)
+        assert NonSamplingLoss(**loss.kwargs).kwargs == loss.kwargs
+        assert repr(NonSamplingLoss(**loss.kwargs)) == repr(loss)
+        assert "negative_weight=0.1, query_weight=0.5, candidate_weight=1.0" in repr(loss)
+
+    def test_of_a_subclass(self) -> None:
+        class Tempered(NonSamplingLoss):
+            def __init__(self, temperature: float = 1.0, **kwargs: Any):
+                super().__init__(**kwargs)
+                self.temperature = temperature
+
+        loss = Tempered(temperature=3.0, negative_weight=0.2)
+        assert loss.kwargs["temperature"] == 3.0
+        assert Tempered(**loss.kwargs).kwargs == loss.kwargs
+
+    def test_resolved_copy_leaves_the_original(self) -> None:
+        loss = NonSamplingLoss()
+        resolved = loss.resolve(negative_weight=0.3)
+        assert (loss.negative_weight, resolved.negative_weight) == (None, 0.3)
+        assert type(resolved) is NonSamplingLoss

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from cases import GRAPHS, UNIFORM, FactorizationTestCase, QueryWeighter, Recorder, TripleWeighter, make_model
+from cases import GRAPHS, UNIFORM, DistMultCase, QueryWeighter, Recorder, TripleWeighter, make_model
 from enumeration import enumerated_local_loss, enumerated_loss
 from pykeen.datasets import Nations
 from pykeen.evaluation import RankBasedEvaluator
@@ -22,59 +21,50 @@ from pykeen.training import NonFiniteLossError, TrainingCallback
 from pykeen.training.callbacks import EvaluationLossTrainingCallback
 from pykeen.training.training_loop import CheckpointMismatchError, NoTrainingBatchError, SubBatchingNotSupportedError
 from pykeen.triples import CoreTriplesFactory
+from pykeen.triples.weights import LossWeighter
 from torch import Tensor
 
 from pykeen_nonsampling import NonSamplingLCWATrainingLoop, NonSamplingLoss, NonSamplingTrainingLoop
-from pykeen_nonsampling.factorizations import DistMultFactorization, factorize
-
-
-class Case(FactorizationTestCase):
-    """What to make a model of."""
-
-    cls = DistMultFactorization
-    interaction_cls = DistMultInteraction
-
-
-# not a test of its own
-del FactorizationTestCase
-Case.__test__ = False  # type: ignore[attr-defined]
+from pykeen_nonsampling.factorizations import factorize
 
 FACTORY = GRAPHS["ordinary"]
 
 
-#: The training loop under test
-LOOP: Any = NonSamplingTrainingLoop
+class World:
+    """A training loop under test, and what it is compared with."""
+
+    def __init__(self, loop: Any):
+        self.loop = loop
+
+    @property
+    def weighter(self) -> LossWeighter:
+        """A loss weighter of the kind that the training loop can use."""
+        return TripleWeighter() if self.loop is NonSamplingTrainingLoop else QueryWeighter()
+
+    def enumerated(self, model: ERModel, factory: CoreTriplesFactory, weighted: bool = False) -> Tensor:
+        """Compute the loss by its definition."""
+        loss = enumerated_loss if self.loop is NonSamplingTrainingLoop else enumerated_local_loss
+        weighter = self.weighter if weighted else None
+        return loss(model, factory, factorize(model.interaction), model.loss, weighter=weighter)
+
+    def train(
+        self, model: Model, factory: CoreTriplesFactory, loop_kwargs: Any = None, **kwargs: Any
+    ) -> tuple[Recorder, list[float]]:
+        recorder = Recorder()
+        loop = self.loop(model=model, triples_factory=factory, **(loop_kwargs or {}))
+        losses = loop.train(factory, callbacks=recorder, use_tqdm=False, **kwargs)
+        assert losses is not None
+        return recorder, losses
 
 
-@pytest.fixture(params=[NonSamplingTrainingLoop, NonSamplingLCWATrainingLoop], ids=["closed", "local"], autouse=True)
-def _each_loop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules[__name__], "LOOP", request.param)
-
-
-def enumerated(model: ERModel, factory: CoreTriplesFactory, weighted: bool = False) -> Tensor:
-    """Compute the loss of the training loop under test by its definition."""
-    arguments: Any = model, factory, factorize(model.interaction), model.loss
-    if LOOP is NonSamplingTrainingLoop:
-        return enumerated_loss(*arguments, weighter=TripleWeighter() if weighted else None)
-    return enumerated_local_loss(*arguments, weighter=QueryWeighter() if weighted else None)
-
-
-def weighter() -> Any:
-    """Make a loss weighter of the kind that the training loop under test can use."""
-    return TripleWeighter() if LOOP is NonSamplingTrainingLoop else QueryWeighter()
+@pytest.fixture(params=[NonSamplingTrainingLoop, NonSamplingLCWATrainingLoop], ids=["closed", "local"])
+def world(request: pytest.FixtureRequest) -> World:
+    return World(request.param)
 
 
 @pytest.fixture(scope="module")
 def nations() -> Nations:
     return Nations()
-
-
-def train(model: Model, factory: CoreTriplesFactory, loop_kwargs: Any = None, **kwargs: Any) -> tuple[Recorder, list[float]]:
-    recorder = Recorder()
-    loop = LOOP(model=model, triples_factory=factory, **(loop_kwargs or {}))
-    losses = loop.train(factory, callbacks=recorder, use_tqdm=False, **kwargs)
-    assert losses is not None
-    return recorder, losses
 
 
 def assert_same_gradients(x: Recorder, y: Recorder, **tolerance: float) -> None:
@@ -102,23 +92,23 @@ def make_loss(reduction: Any) -> NonSamplingLoss:
 class TestBatches:
     """One step an epoch by default; any other division has the same gradient, or the same in expectation."""
 
-    def test_one_step_an_epoch_by_default(self, nations: Nations) -> None:
-        recorder, losses = train(make_distmult(nations.training), nations.training, num_epochs=3)
+    def test_one_step_an_epoch_by_default(self, world: World, nations: Nations) -> None:
+        recorder, losses = world.train(make_distmult(nations.training), nations.training, num_epochs=3)
         assert len(recorder.gradients) == len(losses) == 3
 
     @pytest.mark.parametrize("reduction", ["sum", "mean"])
     @pytest.mark.parametrize("automatic_memory_optimization", [True, False])
     def test_sub_batches_accumulate_to_the_gradient_of_the_batch(
-        self, reduction: Any, automatic_memory_optimization: bool
+        self, world: World, reduction: Any, automatic_memory_optimization: bool
     ) -> None:
         """Regularization and dropout included."""
         recorders = []
         for sub_batch_size in (None, 1, 2, 5, 6, 100):
-            model = make_model(FACTORY, Case, regularizer="lp", regularizer_kwargs=dict(weight=0.7), dropout=0.5)
+            model = make_model(FACTORY, DistMultCase, regularizer="lp", regularizer_kwargs=dict(weight=0.7), dropout=0.5)
             model.loss = NonSamplingLoss(
                 negative_weight=0.2, reduction=reduction, **{**UNIFORM, "regularization_weight": 0.1}
             )
-            recorder, _ = train(
+            recorder, _ = world.train(
                 model,
                 FACTORY,
                 num_epochs=3,
@@ -129,10 +119,10 @@ class TestBatches:
         for recorder in recorders[1:]:
             assert_same_gradients(recorder, recorders[0], rtol=1e-9, atol=1e-12)
 
-    def test_sub_batch_size_is_what_was_asked_for(self) -> None:
+    def test_sub_batch_size_is_what_was_asked_for(self, world: World) -> None:
         sizes = []
 
-        class Sizes(LOOP):  # type: ignore[misc]
+        class Sizes(world.loop):  # type: ignore[misc]
             def _process_batch(self, batch: Any, start: int, stop: int, *args: Any, **kwargs: Any) -> Tensor:
                 sizes.append(stop - start)
                 return super()._process_batch(batch, start, stop, *args, **kwargs)
@@ -142,44 +132,57 @@ class TestBatches:
         assert sizes == [4, 2]
 
     @pytest.mark.parametrize("reduction", ["sum", "mean"])
-    def test_mini_batches_of_an_epoch_add_up_to_the_whole(self, reduction: Any) -> None:
+    @pytest.mark.parametrize("batch_size", [1, 2, 5])
+    def test_mini_batches_of_an_epoch_add_up_to_the_whole(self, world: World, reduction: Any, batch_size: int) -> None:
         """With a step of length zero, the gradients of all batches add up to that of the full batch."""
+        shares: list[float] = []
+
+        class Sizes(world.loop):  # type: ignore[misc,name-defined]
+            def _num_scores(self, batch: Any) -> float:
+                shares.append(super()._num_scores(batch) / super()._num_scores(self._batch(FACTORY)))
+                return super()._num_scores(batch)
+
         whole, parts = (
-            train(
+            World(loop).train(
                 self._model(reduction),
                 FACTORY,
                 num_epochs=1,
-                batch_size=batch_size,
-                loop_kwargs=dict(optimizer="sgd", optimizer_kwargs=dict(lr=0.0), loss_weighter=weighter()),
+                batch_size=size,
+                loop_kwargs=dict(optimizer="sgd", optimizer_kwargs=dict(lr=0.0), loss_weighter=world.weighter),
             )
-            for batch_size in (None, 2)
+            for loop, size in ((world.loop, None), (Sizes, batch_size))
         )
-        assert len(parts[0].gradients) == 3
-        share = 3 if reduction == "mean" else 1
+        assert len(parts[0].gradients) == min(-(-6 // batch_size), 5 if world.loop is NonSamplingTrainingLoop else 6)
+        if reduction == "sum":
+            shares = [1.0] * len(parts[0].gradients)
+        else:
+            # each batch is divided by its own number of scores
+            assert sum(shares) == pytest.approx(1.0)
         for name, gradient in whole[0].gradients[0].items():
-            total = sum(gradients[name] for gradients in parts[0].gradients)  # type: ignore[misc]
-            torch.testing.assert_close(total / share, gradient, rtol=1e-9, atol=1e-12)
-        # PyKEEN reports the mean over batches
-        assert parts[1][0] * (3 / share) == pytest.approx(whole[1][0])
+            total = sum(x * gradients[name] for x, gradients in zip(shares, parts[0].gradients, strict=True))  # type: ignore[operator]
+            torch.testing.assert_close(total, gradient, rtol=1e-9, atol=1e-12)
+        if reduction == "sum":
+            # PyKEEN reports the mean over batches
+            assert parts[1][0] * len(shares) == pytest.approx(whole[1][0])
 
     @staticmethod
     def _model(reduction: Any) -> ERModel:
-        model = make_model(FACTORY, Case)
+        model = make_model(FACTORY, DistMultCase)
         model.loss = make_loss(reduction)
         return model
 
-    def test_drop_last(self) -> None:
-        recorder, _ = train(make_distmult(FACTORY), FACTORY, num_epochs=1, batch_size=4, drop_last=True)
+    def test_drop_last(self, world: World) -> None:
+        recorder, _ = world.train(make_distmult(FACTORY), FACTORY, num_epochs=1, batch_size=4, drop_last=True)
         assert len(recorder.gradients) == 1
         with pytest.raises(NoTrainingBatchError):
-            train(make_distmult(FACTORY), FACTORY, num_epochs=1, batch_size=100, drop_last=True)
+            world.train(make_distmult(FACTORY), FACTORY, num_epochs=1, batch_size=100, drop_last=True)
 
-    def test_duplicates_count_once(self) -> None:
+    def test_duplicates_count_once(self, world: World) -> None:
         factory = GRAPHS["duplicate triples"]
         distinct = CoreTriplesFactory(
             factory.mapped_triples.unique(dim=0), num_entities=factory.num_entities, num_relations=factory.num_relations
         )
-        one, other = (train(make_distmult(f), f, num_epochs=4) for f in (factory, distinct))
+        one, other = (world.train(make_distmult(f), f, num_epochs=4) for f in (factory, distinct))
         assert one[1] == other[1]
 
 
@@ -197,13 +200,13 @@ class TestRepresentations:
         ],
         ids=str,
     )
-    def test_gradients_equal_enumeration(self, entities: dict[str, Any]) -> None:
+    def test_gradients_equal_enumeration(self, world: World, entities: dict[str, Any]) -> None:
         model = self._model(dict(entities))
-        recorder, losses = train(model, FACTORY, num_epochs=3)
+        recorder, losses = world.train(model, FACTORY, num_epochs=3)
         for state, gradients, loss in zip(recorder.states, recorder.gradients, losses, strict=True):
             model.load_state_dict(state)
             model.zero_grad()
-            expected = enumerated(model, FACTORY)
+            expected = world.enumerated(model, FACTORY)
             expected.backward()
             assert loss == pytest.approx(expected.item(), rel=1e-9)
             for name, parameter in model.named_parameters():
@@ -227,14 +230,14 @@ class TestRepresentations:
         )
         return model.double()
 
-    def test_representations_with_spare_rows(self) -> None:
+    def test_representations_with_spare_rows(self, world: World) -> None:
         """Rows beyond the last entity are no entities, so no triples are made with them."""
-        model = make_model(FACTORY, Case)
+        model = make_model(FACTORY, DistMultCase)
         model.entity_representations[0] = Embedding(max_id=FACTORY.num_entities + 3, shape=(3,))  # type: ignore[index]
         model.double()
-        recorder, losses = train(model, FACTORY, num_epochs=1)
+        recorder, losses = world.train(model, FACTORY, num_epochs=1)
         model.load_state_dict(recorder.states[0])
-        expected = enumerated(model, FACTORY)
+        expected = world.enumerated(model, FACTORY)
         assert losses[0] == pytest.approx(expected.item(), rel=1e-9)
 
 
@@ -242,20 +245,20 @@ class TestLikePyKEEN:
     """What PyKEEN's own suite asks of a training loop, and the rest of what its loops offer."""
 
     @pytest.fixture(params=["DistMult", "SimplE", "ComplEx", "TransE"])
-    def make(self, request: pytest.FixtureRequest, nations: Nations) -> Any:
+    def make(self, request: pytest.FixtureRequest, nations: Nations, world: World) -> Any:
         cls = {"DistMult": DistMult, "SimplE": SimplE, "ComplEx": ComplEx, "TransE": TransE}[request.param]
         kwargs = dict(scoring_fct_norm=2) if cls is TransE else {}
 
         def make(seed: int = 0, **more: Any) -> Any:
             model = cls(triples_factory=nations.training, embedding_dim=8, random_seed=seed, **kwargs)
-            return LOOP(model=model, triples_factory=nations.training, optimizer="adam", **more)
+            return world.loop(model=model, triples_factory=nations.training, optimizer="adam", **more)
 
         return make
 
     @pytest.mark.parametrize("batch_size", [None, 128])
     @pytest.mark.parametrize("lr_scheduler", [None, "ExponentialLR"])
     def test_resumed_run_equals_uninterrupted_one(
-        self, make: Any, nations: Nations, tmp_path: Path, batch_size: int | None, lr_scheduler: str | None
+        self, world: World, make: Any, nations: Nations, tmp_path: Path, batch_size: int | None, lr_scheduler: str | None
     ) -> None:
         kwargs = dict(lr_scheduler=lr_scheduler, lr_scheduler_kwargs=dict(gamma=0.9)) if lr_scheduler else {}
         options: dict[str, Any] = dict(batch_size=batch_size, use_tqdm=False)
@@ -268,10 +271,10 @@ class TestLikePyKEEN:
         for x, y in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
             assert torch.equal(x, y)
 
-    def test_checkpoint_of_another_loss_is_refused(self, nations: Nations, tmp_path: Path) -> None:
+    def test_checkpoint_of_another_loss_is_refused(self, world: World, nations: Nations, tmp_path: Path) -> None:
         for weight, context in ((1e-3, None), (1e-2, pytest.raises(CheckpointMismatchError))):
             model = DistMult(triples_factory=nations.training, random_seed=0, loss=NonSamplingLoss(negative_weight=weight))
-            loop = LOOP(model=model, triples_factory=nations.training)
+            loop = world.loop(model=model, triples_factory=nations.training)
             options = dict(num_epochs=2, use_tqdm=False, checkpoint_name="x.pt", checkpoint_directory=tmp_path)
             if context is None:
                 loop.train(nations.training, **options)
@@ -279,13 +282,15 @@ class TestLikePyKEEN:
                 with context:
                     loop.train(nations.training, **options)
 
-    def test_continue_training(self, make: Any, nations: Nations) -> None:
+    def test_continue_training(self, world: World, make: Any, nations: Nations) -> None:
         whole = make().train(nations.training, num_epochs=6, use_tqdm=False)
         loop = make()
         loop.train(nations.training, num_epochs=3, use_tqdm=False)
         assert loop.train(nations.training, num_epochs=6, use_tqdm=False, continue_training=True) == whole
 
-    def test_non_finite_loss_keeps_the_last_checkpoint(self, make: Any, nations: Nations, tmp_path: Path) -> None:
+    def test_non_finite_loss_keeps_the_last_checkpoint(
+        self, world: World, make: Any, nations: Nations, tmp_path: Path
+    ) -> None:
         path = tmp_path / "x.pt"
         options = dict(use_tqdm=False, checkpoint_name=path.name, checkpoint_directory=tmp_path, checkpoint_frequency=0)
         saved = []
@@ -303,12 +308,12 @@ class TestLikePyKEEN:
         assert saved == [path.read_bytes()]
         assert torch.load(path, weights_only=False)["epoch"] == 3
 
-    def test_result_tracker(self, make: Any, nations: Nations) -> None:
+    def test_result_tracker(self, world: World, make: Any, nations: Nations) -> None:
         tracker = PythonResultTracker()
         losses = make(result_tracker=tracker).train(nations.training, num_epochs=3, use_tqdm=False)
         assert [tracker.metrics[epoch]["loss"] for epoch in (1, 2, 3)] == losses
 
-    def test_early_stopping(self, make: Any, nations: Nations) -> None:
+    def test_early_stopping(self, world: World, make: Any, nations: Nations) -> None:
         loop = make(optimizer_kwargs=dict(lr=0.1))
         stopper = EarlyStopper(
             model=loop.model,
@@ -324,12 +329,12 @@ class TestLikePyKEEN:
         assert stopper.stopped
         assert len(losses) < 500
 
-    def test_learning_rate_scheduler(self, make: Any, nations: Nations) -> None:
+    def test_learning_rate_scheduler(self, world: World, make: Any, nations: Nations) -> None:
         loop = make(lr_scheduler="ExponentialLR", lr_scheduler_kwargs=dict(gamma=0.5), optimizer_kwargs=dict(lr=1.0))
         loop.train(nations.training, num_epochs=3, use_tqdm=False)
         assert loop.optimizer.param_groups[0]["lr"] == pytest.approx(0.125)
 
-    def test_clear_optimizer(self, make: Any, nations: Nations) -> None:
+    def test_clear_optimizer(self, world: World, make: Any, nations: Nations) -> None:
         loop = make()
         loop.train(nations.training, num_epochs=1, use_tqdm=False, clear_optimizer=True)
         assert loop.optimizer is None
@@ -339,9 +344,9 @@ class TestLikePyKEEN:
         [dict(gradient_clipping_max_norm=0.5), dict(gradient_clipping_max_abs_value=0.01)],
         ids=str,
     )
-    def test_gradient_clipping(self, nations: Nations, options: dict[str, float]) -> None:
+    def test_gradient_clipping(self, world: World, nations: Nations, options: dict[str, float]) -> None:
         model = make_distmult(nations.training, entity_constrainer=None)
-        recorder, _ = train(
+        recorder, _ = world.train(
             model,
             nations.training,
             num_epochs=1,
@@ -359,24 +364,24 @@ class TestLikePyKEEN:
                 expected = gradients[name].clamp(-0.01, 0.01)
             torch.testing.assert_close(step, expected, rtol=1e-5, atol=1e-8)
 
-    def test_loss_on_other_triples(self, make: Any, nations: Nations) -> None:
+    def test_loss_on_other_triples(self, world: World, make: Any, nations: Nations) -> None:
         """PyKEEN's callback computes the loss with the validation triples as positives."""
         tracker = PythonResultTracker()
-        loop = make(result_tracker=tracker, loss_weighter=weighter())
+        loop = make(result_tracker=tracker, loss_weighter=world.weighter)
         loop.model.loss = NonSamplingLoss(negative_weight=0.1, **UNIFORM)
         callback = EvaluationLossTrainingCallback(nations.validation, maximum_batch_size=nations.validation.num_triples)
         loop.train(nations.training, num_epochs=3, callbacks=callback, use_tqdm=False)
-        expected = enumerated(loop.model.double().eval(), nations.validation, weighted=True).item()
+        expected = world.enumerated(loop.model.double().eval(), nations.validation, weighted=True).item()
         assert tracker.metrics[3]["validation.loss"] == pytest.approx(expected, rel=1e-4)
 
-    def test_batch_normalization_refuses_sub_batches(self, nations: Nations) -> None:
+    def test_batch_normalization_refuses_sub_batches(self, world: World, nations: Nations) -> None:
         model = make_distmult(nations.training)
         model.extra = torch.nn.BatchNorm1d(3)
         with pytest.raises(SubBatchingNotSupportedError):
-            train(model, nations.training, num_epochs=1, sub_batch_size=10)
+            world.train(model, nations.training, num_epochs=1, sub_batch_size=10)
 
     def test_progress_bar_by_epoch_with_the_loss(
-        self, make: Any, nations: Nations, capsys: pytest.CaptureFixture[str]
+        self, world: World, make: Any, nations: Nations, capsys: pytest.CaptureFixture[str]
     ) -> None:
         make().train(nations.training, num_epochs=3)
         text = capsys.readouterr().err
@@ -388,19 +393,21 @@ class TestLikePyKEEN:
 class TestMessages:
     """What the loop says."""
 
-    def test_default_loss_is_replaced_and_said_once(self, nations: Nations, caplog: pytest.LogCaptureFixture) -> None:
+    def test_default_loss_is_replaced_and_logged_once(
+        self, world: World, nations: Nations, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.INFO, "pykeen_nonsampling")
         model = DistMult(triples_factory=nations.training, random_seed=0)
-        loop = LOOP(model=model, triples_factory=nations.training)
+        loop = world.loop(model=model, triples_factory=nations.training)
         loop.train(nations.training, num_epochs=20, use_tqdm=False)
         assert isinstance(model.loss, NonSamplingLoss)
-        assert [r.getMessage() for r in caplog.records if "MarginRankingLoss" in r.getMessage()] == [
-            "DistMult's default MarginRankingLoss cannot be used without negative sampling: training with "
-            "NonSamplingLoss instead."
-        ]
+        (message,) = [r.getMessage() for r in caplog.records if r.name.startswith("pykeen_nonsampling")]
+        assert message.startswith("Derived from graph and model: loss='nonsampling', loss_kwargs={'negative_weight': ")
 
     @pytest.mark.parametrize(("num_epochs", "batch_size", "warns"), [(5, None, True), (200, None, False), (5, 10, False)])
     def test_few_steps_are_pointed_out(
         self,
+        world: World,
         nations: Nations,
         caplog: pytest.LogCaptureFixture,
         num_epochs: int,
@@ -408,7 +415,7 @@ class TestMessages:
         warns: bool,
     ) -> None:
         caplog.set_level(logging.WARNING)
-        train(make_distmult(nations.training), nations.training, num_epochs=num_epochs, batch_size=batch_size)
+        world.train(make_distmult(nations.training), nations.training, num_epochs=num_epochs, batch_size=batch_size)
         messages = [r.getMessage() for r in caplog.records if "optimizer steps" in r.getMessage()]
         assert bool(messages) == warns
         if warns:
@@ -417,7 +424,7 @@ class TestMessages:
 
     @pytest.mark.parametrize(("initializer", "warns"), [("normal", True), ("xavier_normal", False)])
     def test_scores_that_start_too_large_are_pointed_out_once(
-        self, nations: Nations, caplog: pytest.LogCaptureFixture, initializer: str, warns: bool
+        self, world: World, nations: Nations, caplog: pytest.LogCaptureFixture, initializer: str, warns: bool
     ) -> None:
         """PyKEEN's ComplEx starts with normally distributed vectors."""
         model = ComplEx(
@@ -426,7 +433,7 @@ class TestMessages:
             entity_initializer=initializer,
             relation_initializer=initializer,
         )
-        train(model, nations.training, num_epochs=3, sub_batch_size=1000)
+        world.train(model, nations.training, num_epochs=3, sub_batch_size=1000)
         messages = [r.getMessage() for r in caplog.records if "mean square of all scores" in r.getMessage()]
         assert len(messages) == warns
         assert all("entity_initializer='xavier_normal'" in message for message in messages)

@@ -1,7 +1,8 @@
-"""How a score factorizes: one class an interaction, in families, and the resolver that finds it."""
+"""How a score factorizes: one class per interaction, in families, and the resolver that finds it."""
 
-from .base import Factorization, Moments, NotDecomposableError, ScoreMoments, Weights
-from .blocks import (
+from ..moments import Moments, ScoreMoments, Weights
+from .base import Factorization, Form, NotDecomposableError
+from .diagonal import (
     AutoSFFactorization,
     ComplExFactorization,
     CPFactorization,
@@ -21,6 +22,7 @@ from .distances import (
 )
 from .matrices import (
     MatrixFactorization,
+    MatrixForm,
     MultiLinearTuckerFactorization,
     NTNFactorization,
     RESCALFactorization,
@@ -28,7 +30,7 @@ from .matrices import (
 )
 from .resolver import factorization_resolver, factorize
 from .sums import CrossEFactorization, DistMAFactorization, ProjEFactorization, TransFFactorization
-from .trilinear import Layout, Term, TrilinearFactorization
+from .trilinear import Layout, Term, TrilinearFactorization, TrilinearForm
 from .wrappers import (
     AffineMatrixFactorization,
     AffineTrilinearFactorization,
@@ -48,10 +50,12 @@ __all__ = [
     "DistMAFactorization",
     "DistMultFactorization",
     "Factorization",
+    "Form",
     "HolEFactorization",
     "Layout",
     "LineaREFactorization",
     "MatrixFactorization",
+    "MatrixForm",
     "Moments",
     "MuREFactorization",
     "MultiLinearTuckerFactorization",
@@ -68,6 +72,7 @@ __all__ = [
     "TransEFactorization",
     "TransFFactorization",
     "TrilinearFactorization",
+    "TrilinearForm",
     "TripleREFactorization",
     "TuckERFactorization",
     "UMFactorization",

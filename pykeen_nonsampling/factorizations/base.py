@@ -1,24 +1,24 @@
-"""How a score factorizes: queries, keys and their moments."""
+"""How a score factorizes: features of entities and relations, and the bilinear form that makes queries of them."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
 from pykeen.nn.modules import Interaction
 from torch import Tensor
 
-from ..kernels import gram
+from ..moments import Moments, ScoreMoments, Weights
 
 __all__ = [
     "Factorization",
-    "Moments",
+    "Form",
     "NotDecomposableError",
-    "ScoreMoments",
-    "Weights",
+    "check_complex",
+    "check_real",
+    "find_runs",
 ]
 
 
@@ -26,75 +26,72 @@ class NotDecomposableError(NotImplementedError):
     """The score is no product of head features, a relation's operator and tail features, so no Gram matrix sums it."""
 
 
-@dataclass(frozen=True)
-class Weights:
-    """Weights of all triples, $w_h w_r w_t$; what is left out counts as 1."""
+class Form(ABC):
+    r"""The form $\phi^\top A_r \psi$ for all relations, seen from one end: how queries $q = A_r^\top \phi$ are made.
 
-    #: shape: (num_entities,), the weights of heads
-    heads: Tensor | None = None
-    #: shape: (num_relations,), the weights of relations
-    relations: Tensor | None = None
-    #: shape: (num_entities,), the weights of tails
-    tails: Tensor | None = None
+    All arguments are rows: of given entities, relations, and gradients by the queries. No method writes to them. Where
+    there is an ``out``, it is memory that the result may be written to, and must not overlap with the arguments.
+    """
 
-    def of(self, triples: Tensor) -> Tensor | float:
-        """Compute the weights of some triples, shape: (n,)."""
-        weights: Tensor | float = 1.0
-        for column, x in enumerate((self.heads, self.relations, self.tails)):
-            if x is not None:
-                weights = weights * x[triples[:, column]]
-        return weights
+    #: whether queries are made one relation at a time, with relation features of shape (1, …), to save a copy per query
+    by_relation: bool = False
 
+    @abstractmethod
+    def queries(self, given: Tensor, relations: Tensor, out: Tensor | None = None) -> Tensor:
+        r"""Compute the queries $A_r^\top \phi$, row by row."""
 
-@dataclass(frozen=True)
-class ScoreMoments:
-    r"""The sums $\sum 1$, $\sum f$ and $\sum f^2$ of the scores over a set of triples."""
+    @abstractmethod
+    def backward(
+        self, given: Tensor, relations: Tensor, grad: Tensor, out: tuple[Tensor, Tensor] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Compute the gradients by the given entities' and the relations' features from that by the queries."""
 
-    count: float
-    first: Tensor
-    second: Tensor
+    @property
+    @abstractmethod
+    def reverse(self) -> Form:
+        r"""The same form from its other end, with queries $A_r \psi$."""
 
-    def squared_distance(self, target: float) -> Tensor:
-        r"""Sum $(f - y)^2 = f^2 - 2 y f + y^2$ over the set, for a constant target $y$."""
-        if not target:
-            return self.second
-        return self.second - 2 * target * self.first + target**2 * self.count
+    def of_pairs(self, given: Tensor, relations: Tensor, pairs: Tensor) -> Tensor:
+        """Compute the queries of pairs of a given entity and a relation.
 
-
-@dataclass(frozen=True)
-class Moments:
-    r"""The sums $\sum 1$, $\sum x$ and $\sum x x^\top$ (the Gram matrix) of a set of vectors."""
-
-    count: float
-    first: Tensor
-    second: Tensor
-
-    @classmethod
-    def of(cls, x: Tensor, weights: Tensor | None = None) -> Moments:
-        r"""Collect the moments of the rows of a matrix, in O(rows·d²).
-
-        :param x: shape: (n, d), the matrix
-        :param weights: shape: (n,), the weights ≥ 0 of the rows: $\sum w$, $\sum w x$ and $\sum w x x^\top$
-        :return: the moments
+        :param given: shape: (num_entities, k), the features of all entities
+        :param relations: shape: (num_relations, …), the features of all relations
+        :param pairs: shape: (q, ≥2), entities and relations, best sorted by relation
+        :return: shape: (q, l), the queries
         """
-        if weights is None:
-            return cls(count=x.shape[0], first=x.sum(dim=0), second=gram(x))
-        return cls(count=weights.sum().item(), first=weights @ x, second=gram(x * weights.sqrt()[:, None]))
+        entity_ids, relation_ids = pairs[:, 0], pairs[:, 1]
+        rows = given.index_select(0, entity_ids)
+        if self.by_relation:
+            return torch.cat([self.queries(rows[part], relations[r : r + 1]) for r, part in find_runs(relation_ids)])
+        return self.queries(rows, relations.index_select(0, relation_ids))
 
-    def of_scores(self, keys: Moments) -> ScoreMoments:
-        r"""Collect the moments of $q^\top k$ over all pairs of a query in this set and a key in the other.
 
-        .. math::
+class _MethodForm(Form):
+    """The form of a factorization that computes queries by methods of its own."""
 
-            \sum_{q,k} q^\top k = \Big\langle \sum_q q, \sum_k k \Big\rangle
-            \qquad
-            \sum_{q,k} (q^\top k)^2 = \Big\langle \sum_q q q^\top, \sum_k k k^\top \Big\rangle
-        """
-        return ScoreMoments(
-            count=self.count * keys.count,
-            first=self.first @ keys.first,
-            second=(self.second * keys.second).sum(),
-        )
+    def __init__(self, factorization: Factorization, other: bool = False):
+        self.factorization = factorization
+        self.other = other
+        self.by_relation = factorization.by_relation
+        self._name = "head_queries" if other else "queries"
+        self._queries: Callable[[Tensor, Tensor], Tensor] = getattr(factorization, self._name)
+
+    def queries(self, given: Tensor, relations: Tensor, out: Tensor | None = None) -> Tensor:
+        return self._queries(given, relations)
+
+    def backward(
+        self, given: Tensor, relations: Tensor, grad: Tensor, out: tuple[Tensor, Tensor] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        name, cls = f"{self._name}_backward", type(self.factorization)
+        if _definer(cls, self._name) in _definer(cls, name).__mro__:
+            result: tuple[Tensor, Tensor] = getattr(self.factorization, name)(given, relations, grad)
+            return result
+        # an inherited gradient is not that of queries which a subclass has changed
+        return _pull_back(self._queries, given, relations, grad)
+
+    @property
+    def reverse(self) -> Form:
+        return _MethodForm(self.factorization, other=not self.other)
 
 
 class Factorization(ABC):
@@ -113,7 +110,7 @@ class Factorization(ABC):
     the scores over all triples, losses, gradients) follows. Two subclasses leave little to say:
     :class:`TrilinearFactorization`, where $A_r$ is made of diagonals, and :class:`MatrixFactorization`, where it is full.
 
-    All features are real matrices with one row an entity or relation.
+    All features are real matrices with one row per entity or relation.
     """
 
     #: the interaction whose scores this class factorizes
@@ -121,16 +118,11 @@ class Factorization(ABC):
     #: the kind of operator that a relation is
     family: str = "other"
     #: the number of features of an entity, in terms of the symbols of :attr:`pykeen.nn.modules.Interaction.entity_shape`
-    feature_size: ClassVar[str] = "m"
+    feature_size: str = "m"
     #: what the interaction must be like to have a factorization, if that depends
     condition: ClassVar[str | None] = None
 
-    #: what all candidates of a query weigh as negatives, relative to one positive, if the user does not say
-    negative_mass: float = 100.0
-    #: what the vectors of a triple weigh, relative to its score, if the user does not say
-    regularization_weight: float = 0.03
-
-    #: whether the features of a relation are too many to have a copy of them for each query, so that queries are made of one
+    #: whether the features of a relation are too many to have a copy of them for each query, so that queries are made one
     #: relation at a time
     by_relation: bool = False
     #: whether the factorized score is the square of the interaction's norm, which ranks the same, but averages differently
@@ -163,6 +155,16 @@ class Factorization(ABC):
     def relations(self, *representations: Tensor) -> Tensor:
         """Compute the relation features, shape: (num_relations, …), or (1, …) if all relations have the same."""
 
+    @property
+    def form(self) -> Form:
+        """The bilinear form that makes queries of these features."""
+        return _MethodForm(self)
+
+    def _has_queries_of(self, cls: type) -> bool:
+        """Whether queries of both ends, and their gradients, are those of a base class."""
+        names = ("queries", "queries_backward", "head_queries", "head_queries_backward")
+        return all(getattr(type(self), name) is getattr(cls, name) for name in names)
+
     @abstractmethod
     def queries(self, heads: Tensor, relations: Tensor) -> Tensor:
         r"""Compute the queries $A_r^\top \phi(h)$ row by row, shape: (n, l).
@@ -173,11 +175,7 @@ class Factorization(ABC):
         """
 
     def queries_backward(self, heads: Tensor, relations: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute the gradients by the features from that by the queries.
-
-        By default, this is left to automatic differentiation. An implementation may overwrite its arguments, except for
-        relations if they are made :attr:`by_relation`, which are the features themselves then.
-        """
+        """Compute the gradients by the features from that by the queries. By default, by automatic differentiation."""
         return _pull_back(self.queries, heads, relations, grad)
 
     def head_queries(self, tails: Tensor, relations: Tensor) -> Tensor:
@@ -204,7 +202,7 @@ class Factorization(ABC):
         :param heads: the head features
         :param relations: the relation features
         :param tails: the tail features
-        :param up_to_constants: whether the scores of all heads may differ by a constant, which ranks nothing
+        :param up_to_constants: whether the scores of all heads may differ by a constant, which does not affect ranks
         :raises NotDecomposableError: if they do not
         """
         few = torch.tensor([0, len(heads) // 2, len(heads) - 1], device=heads.device)
@@ -216,15 +214,10 @@ class Factorization(ABC):
                 difference = difference - difference.mean(dim=0)
         if difference.abs().max() > 1e-3 * (1e-3 + scores.abs().max()):
             raise NotDecomposableError(
-                f"{type(self).__name__}.queries is not linear in the heads, or has another adjoint than its base class, so "
-                f"it has to define head_queries, too. Without, only tails can be predicted, e.g. with "
+                f"{type(self).__name__}.queries is not linear in the heads, or its adjoint is not the inherited one, so "
+                f"{type(self).__name__} must define head_queries, too. Without it, only tails can be predicted, e.g. with "
                 f"training_loop_kwargs=dict(target='tail')."
             )
-
-    @property
-    def reverse(self) -> Reverse:
-        """The same score, from its other end."""
-        return Reverse(self)
 
     @abstractmethod
     def query_moments(self, heads: Moments, relations: Tensor, weights: Tensor | None = None) -> Moments:
@@ -260,14 +253,20 @@ class Factorization(ABC):
         return self.query_moments(head_moments, relations, weights.relations).of_scores(tail_moments)
 
 
-class Reverse:
-    """A factorization from its other end: queries are made of tails, and meet heads."""
+def find_runs(relations: Tensor) -> Sequence[tuple[int, slice]]:
+    """Find runs of rows with the same relation.
 
-    def __init__(self, factorization: Factorization):
-        """Reverse a factorization."""
-        self.queries = factorization.head_queries
-        self.queries_backward = factorization.head_queries_backward
-        self.by_relation = factorization.by_relation
+    :param relations: shape: (n,), the ids of relations
+    :return: the relations, each with the rows that it belongs to
+    """
+    distinct, counts = relations.unique_consecutive(return_counts=True)
+    stops = counts.cumsum(dim=0).tolist()
+    return [(r, slice(start, stop)) for r, start, stop in zip(distinct.tolist(), [0, *stops], stops, strict=False)]
+
+
+def _definer(cls: type, name: str) -> type:
+    """Find the class that an attribute is inherited from."""
+    return next(base for base in cls.__mro__ if name in vars(base))
 
 
 def _pull_back(
@@ -286,7 +285,7 @@ def check_real(name: str, *representations: Tensor) -> None:
     for x in representations:
         if torch.is_complex(x):
             raise ValueError(
-                f"{name} was given representations of dtype {x.dtype}, for which its score is no real number. "
+                f"{name} got representations of dtype {x.dtype}, for which its score is not a real number. "
                 f"Use a real dtype, e.g. entity_representations_kwargs=dict(shape=…, dtype=torch.float)."
             )
 
@@ -296,6 +295,6 @@ def check_complex(name: str, *representations: Tensor) -> None:
     for x in representations:
         if not torch.is_complex(x):
             raise ValueError(
-                f"{name} needs complex representations, but was given dtype {x.dtype}. Use e.g. "
+                f"{name} needs complex representations, got dtype {x.dtype}. Use e.g. "
                 f"entity_representations_kwargs=dict(shape=…, dtype=torch.cfloat)."
             )

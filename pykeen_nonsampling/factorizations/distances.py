@@ -22,7 +22,7 @@ from pykeen.nn.modules import (
 from torch import Tensor
 
 from .base import NotDecomposableError, check_complex, check_real
-from .blocks import COMPLEX_TERMS, split_complex
+from .diagonal import COMPLEX_TERMS, split_complex
 from .trilinear import Layout, Term, TrilinearFactorization
 
 __all__ = [
@@ -71,11 +71,6 @@ class SquaredDistanceFactorization(TrilinearFactorization):
     #: the factor a of the squared distance and the score b at distance zero, if the user does not say
     default_scale: ClassVar[float] = 1 / 2
     default_offset: ClassVar[float] = 1.0
-
-    # no score of unit vectors is far from 1/3, so the sum over all candidates is large, whatever is learned
-    negative_mass = 3.0
-    # lengths of vectors mean something here
-    regularization_weight = 0.0
 
     def __init__(self, interaction: NormBasedInteraction, scale: float | None = None, offset: float | None = None):
         """Initialize the factorization.
@@ -207,7 +202,7 @@ class TransEFactorization(SquaredDistanceFactorization):
     """
 
     interaction_cls: ClassVar[type[Interaction]] = TransEInteraction
-    feature_size: ClassVar[str] = "d + 2"
+    feature_size = "d + 2"
     euclidean: ClassVar[str] = "scoring_fct_norm=2, power_norm=True"
     translates: ClassVar[bool] = True
     default_scale: ClassVar[float] = 1 / 3
@@ -222,7 +217,7 @@ class UMFactorization(SquaredDistanceFactorization):
     r"""The unstructured model with p=2: $f = b - a \|h - t\|^2$, whatever the relation."""
 
     interaction_cls: ClassVar[type[Interaction]] = UMInteraction
-    feature_size: ClassVar[str] = "d + 2"
+    feature_size = "d + 2"
     euclidean: ClassVar[str] = "scoring_fct_norm=2"
 
     # docstr-coverage: inherited
@@ -238,7 +233,7 @@ class RotatEFactorization(SquaredDistanceFactorization):
     """
 
     interaction_cls: ClassVar[type[Interaction]] = RotatEInteraction
-    feature_size: ClassVar[str] = "2d + 2"
+    feature_size = "2d + 2"
     condition: ClassVar[str | None] = "|r| = 1"
     vectors: ClassVar[int] = 2
     # for PyKEEN, a complex vector of unit length has a squared norm of 2
@@ -289,11 +284,11 @@ class MuREFactorization(SquaredDistanceFactorization):
     r"""MuRE with the squared 2-norm: $f = b - a (\|R \odot h + r - t\|^2 - b_h - b_t)$.
 
     With the norm itself (``power_norm=False``) there is no factorization: beside the biases of the entities, it does not
-    rank as its square does.
+    rank like its square.
     """
 
     interaction_cls: ClassVar[type[Interaction]] = MuREInteraction
-    feature_size: ClassVar[str] = "2d + 2"
+    feature_size = "2d + 2"
     condition: ClassVar[str | None] = "p=2, power_norm=True"
     euclidean: ClassVar[str] = "p=2, power_norm=True"
     scales_heads: ClassVar[bool] = True
@@ -305,7 +300,7 @@ class MuREFactorization(SquaredDistanceFactorization):
         if not interaction.power_norm:
             raise NotDecomposableError(
                 "MuRE with power_norm=False cannot be decomposed: beside the biases of the entities, a norm does not rank "
-                "as its square does, which is what can be. Use the square, with model_kwargs=dict(power_norm=True)."
+                "like its square, which is what can be decomposed. Use the square, with model_kwargs=dict(power_norm=True)."
             )
 
     # docstr-coverage: inherited
@@ -318,7 +313,7 @@ class PairREFactorization(SquaredDistanceFactorization):
     r"""PairRE with p=2: $f = b - a \|h \odot r_h - t \odot r_t\|^2$."""
 
     interaction_cls: ClassVar[type[Interaction]] = PairREInteraction
-    feature_size: ClassVar[str] = "2d + 1"
+    feature_size = "2d + 1"
     scales_heads: ClassVar[bool] = True
     scales_tails: ClassVar[bool] = True
 
@@ -332,7 +327,7 @@ class LineaREFactorization(SquaredDistanceFactorization):
     r"""LineaRE with p=2: $f = b - a \|h \odot r_h + r - t \odot r_t\|^2$."""
 
     interaction_cls: ClassVar[type[Interaction]] = LineaREInteraction
-    feature_size: ClassVar[str] = "2d + 1"
+    feature_size = "2d + 1"
     scales_heads: ClassVar[bool] = True
     translates: ClassVar[bool] = True
     scales_tails: ClassVar[bool] = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -14,16 +15,43 @@ from pykeen.nn.modules import (
 )
 from torch import Tensor, nn
 
-from .base import Factorization, Moments, NotDecomposableError, check_real
+from ..moments import Moments
+from .base import Factorization, Form, NotDecomposableError, check_real
 from .trilinear import with_one
 
 __all__ = [
     "MatrixFactorization",
+    "MatrixForm",
     "MultiLinearTuckerFactorization",
     "NTNFactorization",
     "RESCALFactorization",
     "TuckERFactorization",
 ]
+
+
+@dataclass(frozen=True)
+class MatrixForm(Form):
+    """A full matrix per relation: queries of one relation are one matrix product."""
+
+    #: whether answers are the rows of the matrices, not the columns
+    transposed: bool = False
+    by_relation = True
+
+    @property
+    def reverse(self) -> MatrixForm:
+        """The same form from its other end."""
+        return MatrixForm(not self.transposed)
+
+    # docstr-coverage: inherited
+    def queries(self, given: Tensor, relations: Tensor, out: Tensor | None = None) -> Tensor:  # noqa: D102
+        return _multiply(given, relations.mT if self.transposed else relations)
+
+    # docstr-coverage: inherited
+    def backward(  # noqa: D102
+        self, given: Tensor, relations: Tensor, grad: Tensor, out: tuple[Tensor, Tensor] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        rows, columns = (grad, given) if self.transposed else (given, grad)
+        return self.reverse.queries(grad, relations), _outer(rows, columns, relations)
 
 
 class MatrixFactorization(Factorization):
@@ -45,21 +73,26 @@ class MatrixFactorization(Factorization):
         (x,) = representations
         return x
 
+    @property
+    def form(self) -> Form:
+        """The form of the relations' matrices, or that of a subclass's own methods."""
+        return MatrixForm() if self._has_queries_of(MatrixFactorization) else super().form
+
     # docstr-coverage: inherited
     def queries(self, heads: Tensor, relations: Tensor) -> Tensor:  # noqa: D102
-        return _multiply(heads, relations)
+        return MatrixForm().queries(heads, relations)
 
     # docstr-coverage: inherited
     def queries_backward(self, heads: Tensor, relations: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:  # noqa: D102
-        return _multiply(grad, relations.mT), _outer(heads, grad, relations)
+        return MatrixForm().backward(heads, relations, grad)
 
     # docstr-coverage: inherited
     def head_queries(self, tails: Tensor, relations: Tensor) -> Tensor:  # noqa: D102
-        return _multiply(tails, relations.mT)
+        return MatrixForm().reverse.queries(tails, relations)
 
     # docstr-coverage: inherited
     def head_queries_backward(self, tails: Tensor, relations: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:  # noqa: D102
-        return _multiply(grad, relations), _outer(grad, tails, relations)
+        return MatrixForm().reverse.backward(tails, relations, grad)
 
     # docstr-coverage: inherited
     def query_moments(self, heads: Moments, relations: Tensor, weights: Tensor | None = None) -> Moments:  # noqa: D102
@@ -90,7 +123,7 @@ class RESCALFactorization(MatrixFactorization):
     r"""RESCAL: $f = h^\top R t$."""
 
     interaction_cls: ClassVar[type[Interaction]] = RESCALInteraction
-    feature_size: ClassVar[str] = "d"
+    feature_size = "d"
 
     # docstr-coverage: inherited
     def relations(self, *representations: Tensor) -> Tensor:  # noqa: D102
@@ -101,7 +134,7 @@ class MultiLinearTuckerFactorization(MatrixFactorization):
     r"""Tucker's decomposition: $f = \sum_{ijk} Z_{ijk} h_i r_j t_k$, so $A_r = \sum_j r_j Z_j$, a mixture of slices."""
 
     interaction_cls: ClassVar[type[Interaction]] = MultiLinearTuckerInteraction
-    feature_size: ClassVar[str] = "d"
+    feature_size = "d"
 
     # docstr-coverage: inherited
     def relations(self, *representations: Tensor) -> Tensor:  # noqa: D102
@@ -140,7 +173,7 @@ class NTNFactorization(MatrixFactorization):
     """
 
     interaction_cls: ClassVar[type[Interaction]] = NTNInteraction
-    feature_size: ClassVar[str] = "d + 1"
+    feature_size = "d + 1"
     condition: ClassVar[str | None] = "activation=nn.Identity"
 
     def __init__(self, interaction: NTNInteraction):

@@ -9,7 +9,7 @@ __all__ = [
     "explain",
 ]
 
-#: Why an interaction has no factorization, and what comes near to it, by the name of its class
+#: Why an interaction has no factorization, and the closest ones that have, by the name of its class
 REASONS: Mapping[str, tuple[str, str]] = {
     "BoxEInteraction": ("the distance to a box depends on which side of its faces a point is", "MuRE, PairRE"),
     "ConvEInteraction": ("a convolution and its non-linearity are applied to head and relation", "TuckER, DistMult"),
@@ -17,11 +17,11 @@ REASONS: Mapping[str, tuple[str, str]] = {
     "ERMLPEInteraction": ("a multi-layer perceptron is applied to head and relation", "TuckER, DistMult"),
     "ERMLPInteraction": ("a multi-layer perceptron is applied to the whole triple", "TuckER, DistMA"),
     "KG2EInteraction": (
-        "the logarithms of sums of the variances of head and tail are no sum of products",
+        "logarithms of sums of the variances of head and tail are not a sum of products",
         "TransE with p=2",
     ),
     "SEInteraction": (
-        "two matrices a relation, one for each end, make the square of the distance a form in all products of two "
+        "two matrices per relation, one for each end, make the square of the distance a form in all products of two "
         "coordinates of an entity: exact, but with about d²/2 features, so O((|E| + |R|)·d⁴), or with one for each entity "
         "and relation",
         "RESCAL, LineaRE with p=2",
@@ -29,7 +29,7 @@ REASONS: Mapping[str, tuple[str, str]] = {
     "TorusEInteraction": ("the distance on a torus depends on which way around is shorter", "TransE with p=2, RotatE"),
     "TransDInteraction": ("the projections of head and tail are clamped to the unit ball", "TransE with p=2, PairRE"),
     "TransHInteraction": (
-        "a hyperplane a relation makes the square of the distance a form in all products of two coordinates of an entity: "
+        "a hyperplane per relation makes the square of the distance a form in all products of two coordinates of an entity: "
         "exact, but with about d²/2 features, so O((|E| + |R|)·d⁴), or with one for each entity and relation",
         "TransE with p=2, MuRE",
     ),
@@ -39,12 +39,12 @@ REASONS: Mapping[str, tuple[str, str]] = {
 
 
 def explain(name: str) -> str | None:
-    """Tell why there is no factorization of an interaction, and what to use instead, if that is known.
+    """Say why there is no factorization of an interaction, and what to use instead, if that is known.
 
     :param name: the name of its class
-    :return: the reason, a sentence without a beginning
+    :return: the reason, to follow a colon
     """
     if name not in REASONS:
         return None
     reason, alternative = REASONS[name]
-    return f"{reason}. The nearest that can be: {alternative}."
+    return f"{reason}. Closest supported: {alternative}."

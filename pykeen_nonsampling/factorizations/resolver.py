@@ -5,17 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from class_resolver import ClassResolver, HintOrType, OptionalKwargs
-from pykeen.nn.modules import (
-    ClampedInteraction,
-    DirectionAverageInteraction,
-    Interaction,
-    MonotonicAffineTransformationInteraction,
-)
+from pykeen.nn.modules import Interaction
 
-from . import blocks, distances, matrices, sums
+from . import diagonal, distances, matrices, sums
 from .base import Factorization, NotDecomposableError
 from .reasons import explain
-from .wrappers import affine, average
+from .wrappers import find_wrapper
 
 __all__ = [
     "factorization_resolver",
@@ -25,12 +20,12 @@ __all__ = [
 #: A resolver for factorizations. Add one for an interaction of your own by ``factorization_resolver.register``.
 factorization_resolver: ClassResolver[Factorization] = ClassResolver(
     [
-        blocks.AutoSFFactorization,
-        blocks.CPFactorization,
-        blocks.ComplExFactorization,
-        blocks.DistMultFactorization,
-        blocks.HolEFactorization,
-        blocks.QuatEFactorization,
+        diagonal.AutoSFFactorization,
+        diagonal.CPFactorization,
+        diagonal.ComplExFactorization,
+        diagonal.DistMultFactorization,
+        diagonal.HolEFactorization,
+        diagonal.QuatEFactorization,
         distances.LineaREFactorization,
         distances.MuREFactorization,
         distances.PairREFactorization,
@@ -73,14 +68,10 @@ def _factorize(
     interaction: Any, factorization: HintOrType[Factorization], kwargs: dict[str, Any], plain: bool
 ) -> Factorization:
     """Find the factorization of an interaction; a plain one does without an affine transformation of its own."""
-    wrapper = _definer_of_forward(interaction)
-    if wrapper is ClampedInteraction:
-        _check_clamp(interaction)
-        return _factorize(interaction.base, factorization, kwargs, plain)
-    if wrapper is MonotonicAffineTransformationInteraction:
-        return affine(interaction, _factorize(interaction.base, factorization, kwargs, plain=True))
-    if wrapper is DirectionAverageInteraction:
-        return average(interaction, _factorize(interaction.base, factorization, kwargs, plain))
+    wrapper = find_wrapper(type(interaction))
+    if wrapper is not None:
+        base = _factorize(interaction.base, factorization, kwargs, plain or wrapper.plain)
+        return wrapper.wrap(interaction, base)
     if isinstance(factorization, Factorization):
         cls = type(factorization)
     else:
@@ -88,7 +79,7 @@ def _factorize(
     if not isinstance(interaction, cls.interaction_cls):
         raise ValueError(
             f"{cls.__name__} factorizes {cls.interaction_cls.__name__}, but the model has {type(interaction).__name__}: it "
-            f"would train on scores that the model does not have. Leave factorization={factorization!r} out."
+            f"would train on scores that the model does not have. Remove factorization={factorization!r}."
         )
     if isinstance(factorization, Factorization):
         return factorization
@@ -96,20 +87,6 @@ def _factorize(
         return cls(interaction, **({**cls.plain_kwargs, **kwargs} if plain else kwargs))
     except TypeError as error:
         raise ValueError(f"factorization_kwargs={kwargs} do not fit {cls.__name__}: {error}") from error
-
-
-def _definer_of_forward(interaction: Interaction) -> type:
-    """Find the class that the interaction has its score from."""
-    return next(cls for cls in type(interaction).__mro__ if "forward" in vars(cls))
-
-
-def _check_clamp(interaction: ClampedInteraction) -> None:
-    """Refuse clamps; without one, the score is as it was."""
-    if interaction.clamp_score is not None:
-        raise NotDecomposableError(
-            f"Scores clamped to {interaction.clamp_score} cannot be decomposed: a clamp is not linear in the features "
-            f"of head and tail. Leave the clamp out, with model_kwargs=dict(clamp_score=None)."
-        )
 
 
 def _lookup(interaction: Interaction) -> type[Factorization]:
@@ -125,6 +102,6 @@ def _lookup(interaction: Interaction) -> type[Factorization]:
         "pykeen_nonsampling.factorization_resolver.register(…), or use another model."
     )
     raise NotDecomposableError(
-        f"{type(interaction).__name__} cannot be decomposed: {reason} All that can be are listed by pykeen-nonsampling "
-        f"models."
+        f"{type(interaction).__name__} cannot be decomposed: {reason} The command pykeen-nonsampling models lists all that "
+        f"are supported."
     )

@@ -25,7 +25,7 @@ class SumFactorization(TrilinearFactorization):
     """Products of head and relation, or of relation and tail, beside products of head and tail: $[h, 1]$ and $[t, 1]$."""
 
     family = "sum of products"
-    feature_size: ClassVar[str] = "d + 1"
+    feature_size = "d + 1"
     head_layout = tail_layout = Layout(1, 1)
 
     # docstr-coverage: inherited

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from .base import Factorization, Moments
+from ..moments import Moments
+from .base import Factorization, Form
 
 __all__ = [
     "Layout",
     "Term",
     "TrilinearFactorization",
+    "TrilinearForm",
     "with_one",
 ]
 
@@ -67,6 +70,52 @@ class Term(NamedTuple):
     coefficient: float = 1.0
 
 
+@dataclass(frozen=True)
+class TrilinearForm(Form):
+    r"""A sum of trilinear products of blocks, $\sum_b c_b \langle \phi_{i_b}, \rho_{k_b}, \psi_{j_b} \rangle$, as data."""
+
+    #: the blocks of the features of given entities, relations and answers
+    given_layout: Layout
+    relation_layout: Layout
+    answer_layout: Layout
+    #: which of them meet; a term's head is the given entity, its tail the answer
+    terms: tuple[Term, ...]
+
+    @functools.cached_property
+    def is_elementwise(self) -> bool:
+        """Whether each component of a given entity meets just the same component of relation and answer."""
+        count, layouts = len(self.terms), {self.given_layout, self.relation_layout, self.answer_layout}
+        return layouts == {Layout(count)} and set(self.terms) == {Term(i, i, i) for i in range(count)}
+
+    @functools.cached_property
+    def reverse(self) -> TrilinearForm:
+        """The same form from its other end."""
+        terms = tuple(term._replace(head=term.tail, tail=term.head) for term in self.terms)
+        return TrilinearForm(self.answer_layout, self.relation_layout, self.given_layout, terms)
+
+    # docstr-coverage: inherited
+    def queries(self, given: Tensor, relations: Tensor, out: Tensor | None = None) -> Tensor:  # noqa: D102
+        if self.is_elementwise:
+            return torch.mul(given, relations, out=out)
+        terms = ((t.head, t.relation, t.tail, t.coefficient) for t in self.terms)
+        return _contract(terms, given, self.given_layout, relations, self.relation_layout, self.answer_layout, out)
+
+    def operators(self, given: Tensor, answers: Tensor, out: Tensor | None = None) -> Tensor:
+        """Compute the gradient of the scores by the relation features, row by row."""
+        if self.is_elementwise:
+            return torch.mul(given, answers, out=out)
+        terms = ((t.head, t.tail, t.relation, t.coefficient) for t in self.terms if t.relation is not None)
+        return _contract(terms, given, self.given_layout, answers, self.answer_layout, self.relation_layout, out)
+
+    # docstr-coverage: inherited
+    def backward(  # noqa: D102
+        self, given: Tensor, relations: Tensor, grad: Tensor, out: tuple[Tensor, Tensor] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        # queries of either end and operators are derivatives of one trilinear form, hence of each other
+        out_given, out_relations = out or (None, None)
+        return self.reverse.queries(grad, relations, out_given), self.operators(given, grad, out_relations)
+
+
 class TrilinearFactorization(Factorization):
     r"""A score that is a sum of trilinear products of blocks of features.
 
@@ -94,43 +143,30 @@ class TrilinearFactorization(Factorization):
     terms: Sequence[Term] = (Term(0, 0, 0),)
 
     @functools.cached_property
-    def _is_elementwise(self) -> bool:
-        """Whether each component of a head meets just the same component of relation and tail."""
-        count, layouts = len(self.terms), {self.head_layout, self.relation_layout, self.tail_layout}
-        return layouts == {Layout(count)} and set(self.terms) == {Term(i, i, i) for i in range(count)}
+    def trilinear_form(self) -> TrilinearForm:
+        """The form that layouts and terms define."""
+        return TrilinearForm(self.head_layout, self.relation_layout, self.tail_layout, tuple(self.terms))
+
+    @property
+    def form(self) -> Form:
+        """The form that layouts and terms define, or that of a subclass's own methods."""
+        return self.trilinear_form if self._has_queries_of(TrilinearFactorization) else super().form
 
     # docstr-coverage: inherited
     def queries(self, heads: Tensor, relations: Tensor) -> Tensor:  # noqa: D102
-        if self._is_elementwise:
-            return heads * relations
-        terms = ((t.head, t.relation, t.tail, t.coefficient) for t in self.terms)
-        return _contract(terms, heads, self.head_layout, relations, self.relation_layout, self.tail_layout)
-
-    # docstr-coverage: inherited
-    def head_queries(self, tails: Tensor, relations: Tensor) -> Tensor:  # noqa: D102
-        if self._is_elementwise:
-            return tails * relations
-        terms = ((t.tail, t.relation, t.head, t.coefficient) for t in self.terms)
-        return _contract(terms, tails, self.tail_layout, relations, self.relation_layout, self.head_layout)
-
-    def operators(self, heads: Tensor, tails: Tensor) -> Tensor:
-        """Compute the gradient of the scores by the relation features, row by row."""
-        terms = ((t.head, t.tail, t.relation, t.coefficient) for t in self.terms if t.relation is not None)
-        return _contract(terms, heads, self.head_layout, tails, self.tail_layout, self.relation_layout)
-
-    # the three of them are all derivatives of one trilinear form, hence of each other
+        return self.trilinear_form.queries(heads, relations)
 
     # docstr-coverage: inherited
     def queries_backward(self, heads: Tensor, relations: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:  # noqa: D102
-        if self._is_elementwise:
-            return relations.mul_(grad), heads.mul_(grad)
-        return self.head_queries(grad, relations), self.operators(heads, grad)
+        return self.trilinear_form.backward(heads, relations, grad)
+
+    # docstr-coverage: inherited
+    def head_queries(self, tails: Tensor, relations: Tensor) -> Tensor:  # noqa: D102
+        return self.trilinear_form.reverse.queries(tails, relations)
 
     # docstr-coverage: inherited
     def head_queries_backward(self, tails: Tensor, relations: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:  # noqa: D102
-        if self._is_elementwise:
-            return relations.mul_(grad), tails.mul_(grad)
-        return self.queries(grad, relations), self.operators(grad, tails)
+        return self.trilinear_form.reverse.backward(tails, relations, grad)
 
     # docstr-coverage: inherited
     def query_moments(self, heads: Moments, relations: Tensor, weights: Tensor | None = None) -> Moments:  # noqa: D102
@@ -174,6 +210,7 @@ def _contract(
     y: Tensor,
     y_layout: Layout,
     layout: Layout,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Sum the products of blocks of x and blocks of y, row by row, in the blocks that they belong to.
 
@@ -183,11 +220,12 @@ def _contract(
     :param y: shape: (n, l), other features
     :param y_layout: their blocks
     :param layout: the blocks of the result
+    :param out: shape: (n, m), memory for the result
     :return: shape: (n, m), the result
     """
     xs, ys = x_layout.split(x), y_layout.split(y)
     widths = layout.widths(layout.total(xs[0].shape[-1]))
-    result = x.new_empty(len(x), sum(widths))
+    result = x.new_empty(len(x), sum(widths)) if out is None else out
     written = [False] * len(widths)
     # a view of its own for each term: one that was there before the last term has no gradient
     targets = [functools.partial(result.narrow, -1, sum(widths[:j]), width) for j, width in enumerate(widths)]

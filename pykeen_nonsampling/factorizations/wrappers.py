@@ -1,12 +1,22 @@
-"""Interactions made of another interaction: whatever family its factorization belongs to, theirs does, too."""
+"""Interactions made of another interaction. They belong to the family of the latter's factorization.
+
+:data:`WRAPPERS` is all that the rest of the package knows about them.
+"""
 
 from __future__ import annotations
 
 from abc import ABC
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from pykeen.nn.modules import DirectionAverageInteraction, Interaction, MonotonicAffineTransformationInteraction
+from pykeen.nn.modules import (
+    ClampedInteraction,
+    DirectionAverageInteraction,
+    Interaction,
+    MonotonicAffineTransformationInteraction,
+)
 from torch import Tensor
 
 from .base import Factorization, NotDecomposableError
@@ -14,13 +24,14 @@ from .matrices import MatrixFactorization
 from .trilinear import Layout, Term, TrilinearFactorization, with_one
 
 __all__ = [
+    "WRAPPERS",
     "AffineMatrixFactorization",
     "AffineTrilinearFactorization",
     "AverageMatrixFactorization",
     "AverageTrilinearFactorization",
+    "Wrapper",
     "WrapperFactorization",
-    "affine",
-    "average",
+    "find_wrapper",
 ]
 
 
@@ -32,8 +43,6 @@ class WrapperFactorization(Factorization, ABC):
         super().__init__(interaction)
         self.base: Any = base
         self.family = base.family
-        self.negative_mass = base.negative_mass
-        self.regularization_weight = base.regularization_weight
         self.squares = base.squares
 
     @property
@@ -164,37 +173,6 @@ class AverageMatrixFactorization(WrapperFactorization, MatrixFactorization):
         return 0.5 * _block_diagonal(forward, backward.mT)
 
 
-def affine(interaction: MonotonicAffineTransformationInteraction, base: Factorization) -> Factorization:
-    """Wrap a factorization in a monotonic affine transformation."""
-    if isinstance(base, TrilinearFactorization):
-        return AffineTrilinearFactorization(interaction, base)
-    if isinstance(base, MatrixFactorization):
-        return AffineMatrixFactorization(interaction, base)
-    raise _unknown(interaction, base)
-
-
-def average(interaction: DirectionAverageInteraction, base: Factorization) -> Factorization:
-    """Wrap a factorization in an average of both directions."""
-    if base.squares:
-        raise NotDecomposableError(
-            f"DirectionAverageInteraction of {type(base.interaction).__name__} cannot be decomposed: the average of two "
-            f"norms does not rank as that of their squares does, which is what can be. Use the square, if there is one, "
-            f"with base_kwargs=dict(p=2, power_norm=True)."
-        )
-    if isinstance(base, TrilinearFactorization):
-        return AverageTrilinearFactorization(interaction, base)
-    if isinstance(base, MatrixFactorization):
-        return AverageMatrixFactorization(interaction, base)
-    raise _unknown(interaction, base)
-
-
-def _unknown(interaction: torch.nn.Module, base: Factorization) -> NotDecomposableError:
-    return NotDecomposableError(
-        f"{type(interaction).__name__} of {type(base.interaction).__name__} cannot be decomposed: {type(base).__name__} "
-        f"does not say what it is made of. Derive it from TrilinearFactorization or MatrixFactorization."
-    )
-
-
 def _block_diagonal(a: Tensor, b: Tensor) -> Tensor:
     """Put matrices onto the diagonal of larger ones, shapes: (m, k, l) and (m, p, q) to (m, k + p, l + q)."""
     top = torch.cat([a, a.new_zeros(len(a), a.shape[1], b.shape[2])], dim=2)
@@ -223,3 +201,80 @@ def _join_features(a: Layout, x: Tensor, b: Layout, y: Tensor) -> Tensor:
         z.split([z.shape[-1] - layout.scalars, layout.scalars], dim=-1) for layout, z in ((a, x), (b, y))
     )
     return torch.cat([x_vectors, y_vectors, x_scalars, y_scalars], dim=-1)
+
+
+@dataclass(frozen=True)
+class Wrapper:
+    """How an interaction that is made of another one, its base, is factorized."""
+
+    #: what it needs for a factorization
+    condition: str
+    #: the number of features of an entity, in terms of that of the base, and how to say so for an unknown base
+    feature_size: str
+    #: the factorizations for each kind of base; none, if it has the factorization of its base
+    trilinear: type[Any] | None = None
+    matrix: type[Any] | None = None
+    #: refuses interactions that have no factorization, given that of the base
+    check: Callable[[Any, Factorization], None] = lambda interaction, base: None
+    #: whether the base must have no affine transformation of its own
+    plain: bool = False
+
+    def wrap(self, interaction: Any, base: Factorization) -> Factorization:
+        """Factorize an interaction, given the factorization of its base.
+
+        :param interaction: the interaction
+        :param base: the factorization of its base
+        :return: the factorization
+        :raises NotDecomposableError: if there is none
+        """
+        self.check(interaction, base)
+        if self.trilinear is None or self.matrix is None:
+            return base
+        for cls, kind in ((self.trilinear, TrilinearFactorization), (self.matrix, MatrixFactorization)):
+            if isinstance(base, kind):
+                result: Factorization = cls(interaction, base)
+                result.feature_size = self.feature_size.replace("m₀", base.feature_size)
+                return result
+        raise NotDecomposableError(
+            f"{type(interaction).__name__} of {type(base.interaction).__name__} cannot be decomposed: "
+            f"{type(base).__name__} does not say what it is made of. Derive it from TrilinearFactorization or "
+            f"MatrixFactorization."
+        )
+
+
+def _check_clamp(interaction: Any, base: Factorization) -> None:
+    if interaction.clamp_score is not None:
+        raise NotDecomposableError(
+            f"Scores clamped to {interaction.clamp_score} cannot be decomposed: a clamp is not linear in the features "
+            f"of head and tail. Remove the clamp, with model_kwargs=dict(clamp_score=None)."
+        )
+
+
+def _check_square(interaction: Any, base: Factorization) -> None:
+    if base.squares:
+        raise NotDecomposableError(
+            f"DirectionAverageInteraction of {type(base.interaction).__name__} cannot be decomposed: the average of two "
+            f"norms does not rank like that of their squares, which is what can be decomposed. Use the square, if there is "
+            f"one, with base_kwargs=dict(p=2, power_norm=True)."
+        )
+
+
+#: The interactions of PyKEEN that wrap another one, by the class that defines their score
+WRAPPERS: Mapping[type[Interaction], Wrapper] = {
+    ClampedInteraction: Wrapper("clamp_score=None, and the base is supported", "m₀", check=_check_clamp),
+    DirectionAverageInteraction: Wrapper(
+        "the base is supported, and not a norm (power_norm=True makes it a square)",
+        "2m₀",
+        AverageTrilinearFactorization,
+        AverageMatrixFactorization,
+        check=_check_square,
+    ),
+    MonotonicAffineTransformationInteraction: Wrapper(
+        "the base is supported", "m₀ + 1", AffineTrilinearFactorization, AffineMatrixFactorization, plain=True
+    ),
+}
+
+
+def find_wrapper(interaction: type[Interaction]) -> Wrapper | None:
+    """Find the wrapper that an interaction has its score from, if it is made of another interaction."""
+    return WRAPPERS.get(next(cls for cls in interaction.__mro__ if "forward" in vars(cls)))

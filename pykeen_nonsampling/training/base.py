@@ -2,54 +2,54 @@
 
 from __future__ import annotations
 
-import gc
+import inspect
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextvars import ContextVar
 from functools import cached_property
 from hashlib import md5
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import torch
 from class_resolver import HintOrType, OptionalKwargs
+from pykeen.losses import loss_resolver
 from pykeen.models import ERModel
 from pykeen.sampling import NegativeSampler
 from pykeen.training import TrainingLoop
-from pykeen.training.callbacks import (
-    GradientAbsClippingTrainingCallback,
-    GradientNormClippingTrainingCallback,
-    MultiTrainingCallback,
-    TrainingCallbackHint,
-    TrainingCallbackKwargsHint,
-)
 from pykeen.triples import CoreTriplesFactory
-from pykeen.typing import LABEL_HEAD, LABEL_RELATION, LABEL_TAIL
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from .. import _compat
 from ..factorizations import Factorization, ScoreMoments, Weights
-from ..graph import Batches, Graph, Sides, check_weights
-from ..kernels import sum_of_norms
-from ..losses import NonSamplingLoss, check_loss
-from ..models import factorize_model, features, represent
+from ..features import Features, factorize_model, features, represent
+from ..losses import MomentLoss, NonSamplingLoss, check_loss
+from ..objectives import Objective, sum_of_norms
+from ..sweep import PlainSweep, Sweep, check_memory_budget
+from ..triples import Batch, Batches, TripleIndex
+from ..weighting import weigh_triples
 
 __all__ = [
     "FactorizedTrainingLoop",
+    "check_negative_sampler",
+    "derived",
 ]
 
 logger = logging.getLogger(__name__)
 
-BatchType = TypeVar("BatchType", Graph, Sides)
-
 #: Fewer optimizer steps than this are taken for a forgotten number of epochs
 FEW_STEPS = 20
 
+#: What was derived before the training loop was made, to be logged together with what it derives itself
+derived: ContextVar[Mapping[str, Any]] = ContextVar("derived", default={})  # noqa: B039
 
-class FactorizedTrainingLoop(TrainingLoop[BatchType], ABC):
+
+class FactorizedTrainingLoop(TrainingLoop[Batch], ABC):
     """What all training loops without negative sampling have in common.
 
-    A subclass says which triples count as negatives: how the training triples are indexed, and what the scores of a part of
-    them, and its share of the negatives, cost.
+    A subclass says which triples count as negatives: from which ends the training triples are seen, what they and their
+    negatives weigh, and what a batch of them costs.
     """
 
     hpo_default: dict[str, Any] = dict(  # noqa: RUF012
@@ -63,12 +63,12 @@ class FactorizedTrainingLoop(TrainingLoop[BatchType], ABC):
     }
 
     model: ERModel
-    #: what is used of the loss's weights
-    _weights: dict[str, Any]
     #: the weights of all triples as negatives, beside c⁻
-    _triple_weights: Weights
-    _sub_batch_size: int | None
+    _weights: Weights
+    _sub_batch_size: int | None = None
     _random_states: tuple[Tensor, Tensor | None]
+    #: whether the first batch has been looked at
+    _checked: bool = False
 
     def __init__(
         self,
@@ -92,151 +92,164 @@ class FactorizedTrainingLoop(TrainingLoop[BatchType], ABC):
         :param kwargs: additional keyword-based parameters passed to :class:`pykeen.training.TrainingLoop`
         """
         check_negative_sampler(negative_sampler, negative_sampler_kwargs)
-        if memory_budget is not None and memory_budget < 1:
-            raise ValueError(f"{memory_budget=} bytes hold nothing: choose a number ≥ 1, or leave it out.")
+        check_memory_budget(memory_budget)
         super().__init__(**kwargs)
         self.memory_budget = memory_budget
         self.factorization = factorization
         self.factorization_kwargs = factorization_kwargs
-        #: the triples that were indexed, by the identity of their factory, which is kept with them; those to train on first
-        self._indexed: dict[int, tuple[CoreTriplesFactory, BatchType]] = {}
         self._setup = f"{type(self.optimizer).__name__} {self.optimizer.defaults} {factorization_kwargs}"
-        if type(self.model.loss) is self.model.loss_default:
+        #: the triples that were indexed, by the identity of their factory, which is kept with them; those to train on first
+        self._indexed: dict[int, tuple[CoreTriplesFactory, Batch]] = {}
+        #: the loss as it was given, and with all its weights
+        self._given_loss: Any = None
+        self._resolved_loss: Any = None
+        self._replaced_loss = type(self.model.loss) is self.model.loss_default
+        if self._replaced_loss:
+            # the model's default, which nobody asked for
             self.model.loss = NonSamplingLoss()
-            logger.warning(
-                "%s's default %s cannot be used without negative sampling: training with %s instead.",
-                type(self.model).__name__,
-                self.model.loss_default.__name__,
-                type(self.model.loss).__name__,
-            )
         check_loss(type(self.model.loss))
 
     @property
     def checksum(self) -> str:
         """The checksum of what the training loop was configured with, which a checkpoint has to match.
 
-        PyKEEN's own includes the current learning rate, so that no run with a learning rate scheduler could be resumed.
+        It has the weights of the loss, as derived for the graph. PyKEEN's own includes the current learning rate, so that no
+        run with a learning rate scheduler could be resumed.
         """
         return md5(f"{self.model} {self._setup}".encode(), usedforsecurity=False).hexdigest()
 
     # docstr-coverage: inherited
+    def train(  # type: ignore[override]  # noqa: D102
+        self, triples_factory: CoreTriplesFactory, num_epochs: int = 1, batch_size: int | None = None, **kwargs: Any
+    ) -> list[float] | None:
+        _check_training_arguments(triples_factory.num_entities, batch_size=batch_size, **kwargs)
+        # before PyKEEN looks at a checkpoint, which is compared with what is derived here
+        self.__dict__.pop("_factorization", None)
+        self._indexed.clear()
+        self._checked = False
+        self._prepare(triples_factory)
+        return super().train(triples_factory, num_epochs=num_epochs, batch_size=batch_size, **kwargs)
+
+    def _prepare(self, triples_factory: CoreTriplesFactory) -> None:
+        """Index the triples to train on, derive the weights that the user left out, and record them."""
+        index = self._index(triples_factory)
+        self._try_features()
+        if self.model.loss is not self._resolved_loss:
+            self._given_loss = self.model.loss
+        loss: MomentLoss = self._given_loss
+        self._check_objective(loss.objective())
+        defaults = self._default_weights(loss, index)
+        weights = {name: defaults[name] for name, value in loss.kwargs.items() if name in defaults and value is None}
+        self._resolved_loss = self.model.loss = loss.resolve(**weights)
+        self._weights = weigh_triples(self.loss, index, self._dtype)
+        self._indexed[id(triples_factory)] = triples_factory, Batch(self._sides(index, triples_factory))
+        # PyKEEN keeps what is logged as the configuration of a result, too
+        name = loss_resolver.normalize_inst(self.loss)
+        self.result_tracker.log_params(params=dict(loss=name, loss_kwargs=self.loss.kwargs))
+        choices = {**({"loss": name} if self._replaced_loss else {}), **derived.get()}
+        if weights:
+            choices["loss_kwargs"] = weights
+        if choices:
+            logger.info("Derived from graph and model: %s", ", ".join(f"{key}={value!r}" for key, value in choices.items()))
+
+    def _try_features(self) -> None:
+        """Let a model whose features cannot be computed fail now, before PyKEEN resets its parameters."""
+        training = self.model.training
+        self.model.eval()
+        try:
+            with torch.no_grad():
+                features(self.model, self._factorization, mode=self.mode)
+        finally:
+            self.model.train(training)
+
+    def _index(self, triples_factory: CoreTriplesFactory) -> TripleIndex:
+        """Index the triples of a factory."""
+        index = TripleIndex.from_factory(triples_factory, self.num_entities, self.model.num_relations)
+        return index.to(self.model.device)
+
+    def _batch(self, triples_factory: CoreTriplesFactory) -> Batch:
+        """Return all triples of a factory, indexed once. Callbacks may look at others than those to train on."""
+        if id(triples_factory) not in self._indexed:
+            sides = self._sides(self._index(triples_factory), triples_factory)
+            self._indexed[id(triples_factory)] = triples_factory, Batch(sides)
+        return self._indexed[id(triples_factory)][1]
+
+    # docstr-coverage: inherited
     def _train(self, triples_factory: CoreTriplesFactory, **kwargs: Any) -> list[float] | None:  # type: ignore[override]
-        _check_training_arguments(num_entities=triples_factory.num_entities, **kwargs)
-        self._factorization = factorize_model(self.model, self.factorization, self.factorization_kwargs)
-        if next(iter(self._indexed), None) != id(triples_factory):
-            self._indexed.clear()
-        graph = self._graph(triples_factory)
+        whole = self._batch(triples_factory)
         if kwargs.get("batch_size") is None:
-            kwargs["batch_size"] = len(graph)
-        if kwargs["batch_size"] >= len(graph):
-            # one batch an epoch: the bar over epochs says it all
+            kwargs["batch_size"] = len(whole)
+        num_batches = len(Batches(whole, kwargs["batch_size"], drop_last=False))
+        if num_batches == 1:
+            # the bar over epochs is enough
             kwargs["use_tqdm_batch"] = False
         self._sub_batch_size = kwargs.get("sub_batch_size")
-        steps = kwargs["num_epochs"] * -(-len(graph) // kwargs["batch_size"])
+        steps = kwargs["num_epochs"] * num_batches
         if steps < FEW_STEPS:
             logger.warning(
-                "Training for %d epochs of %d triples a batch makes only %d optimizer steps, which train next to nothing: "
-                "one epoch is one step on the whole graph. Note that pipeline() has a default of 5 epochs; set e.g. "
-                "epochs=200.",
+                "Training for num_epochs=%d with batch_size=%d makes only %d optimizer steps, which is too few to learn "
+                "much: by default, one epoch is one step on the whole graph. pipeline() trains for 5 epochs unless told "
+                "otherwise; set e.g. epochs=200.",
                 kwargs["num_epochs"],
                 kwargs["batch_size"],
                 steps,
             )
-        kwargs = _with_gradient_clipping(**kwargs)
-        # PyKEEN collects garbage after every epoch, which takes as long as a whole epoch here. Of frozen objects, nothing is
-        # collected, so what exists already costs nothing.
-        gc.freeze()
         try:
-            return super()._train(triples_factory=triples_factory, **kwargs)
+            with _compat.cheap_garbage_collection(), _compat.quiet_schedulers():
+                return super()._train(triples_factory=triples_factory, **_compat.with_gradient_clipping(**kwargs))
         finally:
-            gc.unfreeze()
+            # its memory is of no use any more
+            self.__dict__.pop("_sweep", None)
+
+    # docstr-coverage: inherited
+    def _train_epoch(self, **kwargs: Any) -> float:  # type: ignore[override]
+        # a batch of whole queries may have more triples than the batch size, by which PyKEEN would split it
+        return super()._train_epoch(**{**kwargs, "sub_batch_size": self._sub_batch_size})
 
     @cached_property
     def _factorization(self) -> Factorization:
         """The factorization of the model's score."""
         return factorize_model(self.model, self.factorization, self.factorization_kwargs)
 
+    @cached_property
+    def _sweep(self) -> Sweep:
+        """The way to visit the observed triples."""
+        return PlainSweep(self.memory_budget)
+
     @property
     def num_entities(self) -> int:
         """The number of entities to train."""
         return self.model._get_entity_len(mode=self.mode)
-
-    def _graph(self, triples_factory: CoreTriplesFactory) -> BatchType:
-        """Index the triples of a factory, once."""
-        if id(triples_factory) not in self._indexed:
-            graph = Graph.from_factory(triples_factory, self.num_entities, self.model.num_relations).to(self.model.device)
-            if not self._indexed:
-                # callbacks may look at other triples later on, which are not trained on
-                self._choose(graph)
-            self._indexed[id(triples_factory)] = triples_factory, self._weigh(graph, triples_factory)
-        return self._indexed[id(triples_factory)][1]
-
-    def _choose(self, graph: Graph) -> None:
-        """Choose by the graph to train on what the user left open."""
-        self._weights = {}
-        chosen = {}
-        for name, default in self._default_weights(graph).items():
-            value = getattr(self.loss, name)
-            self._weights[name] = default if value is None else value
-            if value is None:
-                chosen[name] = f"{name}={default:.3g}"
-        if chosen:
-            logger.warning("By this graph and model, loss_kwargs=dict(%s) were chosen.", ", ".join(chosen.values()))
-        sizes = (self.num_entities, self.model.num_relations, self.num_entities)
-        self._triple_weights = Weights(
-            *(
-                self._weigh_by_count(f"{name}_weight", getattr(self.loss, f"{name}_weight"), ids, size)
-                for name, ids, size in zip((LABEL_HEAD, LABEL_RELATION, LABEL_TAIL), graph.triples.T, sizes, strict=True)
-            )
-        )
-
-    def _weigh_by_count(self, name: str, weight: Any, ids: Tensor, size: int) -> Tensor | None:
-        """Weigh entities or relations by how often they occur, such that the mean of the weights is 1.
-
-        :param name: the name of the loss's parameter
-        :param weight: an exponent, or a function of the numbers; nothing, if all weigh the same
-        :param ids: where they occur
-        :param size: the number of entities or relations
-        :return: shape: (size,), the weights
-        """
-        if not weight:
-            return None
-        counts = ids.bincount(minlength=size).to(self._dtype)
-        weights = weigh(weight, name, 1 + counts, counts)
-        mean = weights.mean()
-        if not mean > 0:
-            raise ValueError(f"{name}={weight} gives nothing but zeros, so there would be no negatives.")
-        return weights / mean
 
     @property
     def _dtype(self) -> torch.dtype:
         """The data type of real numbers in the model."""
         return next(x.real.dtype for x in self.model.parameters() if x.is_floating_point() or x.is_complex())
 
-    @abstractmethod
-    def _default_weights(self, graph: Graph) -> dict[str, float]:
-        """Compute the weights that go with a graph, by the name of the loss's parameter."""
+    def _check_objective(self, objective: Objective) -> None:
+        """Refuse an objective that this training loop has no use for."""
+        return
 
     @abstractmethod
-    def _weigh(self, graph: Graph, triples_factory: CoreTriplesFactory) -> BatchType:
-        """Prepare the triples for training, with weights for them and their negatives."""
+    def _default_weights(self, loss: MomentLoss, index: TripleIndex) -> dict[str, float]:
+        """Derive weights from graph and model, by the names of the loss's parameters."""
 
     @abstractmethod
-    def _sum(
-        self, batch: BatchType, heads: Tensor, relations: Tensor, tails: Tensor, targets: tuple[float, float]
-    ) -> Tensor:
+    def _sides(self, index: TripleIndex, triples_factory: CoreTriplesFactory) -> Any:
+        """See triples from the ends that answer, with all weights."""
+
+    @abstractmethod
+    def _sum(self, batch: Batch, features: Features, objective: Objective) -> Tensor:
         """Sum the costs of positives, and of their share of the negatives.
 
         :param batch: the positives
-        :param heads: the features of heads
-        :param relations: the features of relations
-        :param tails: the features of tails
-        :param targets: the targets of positives and negatives
+        :param features: the features of all heads, relations and tails
+        :param objective: what scores cost
         :return: the sum
         """
 
     @abstractmethod
-    def _num_scores(self, batch: BatchType) -> float:
+    def _num_scores(self, batch: Batch) -> float:
         """Return the number of scores in the sum over a batch and its share of the negatives."""
 
     # docstr-coverage: inherited
@@ -251,64 +264,62 @@ class FactorizedTrainingLoop(TrainingLoop[BatchType], ABC):
     # docstr-coverage: inherited
     def _create_training_data_loader(
         self, triples_factory: CoreTriplesFactory, *, batch_size: int, drop_last: bool, num_workers: int = 0, **kwargs: Any
-    ) -> DataLoader[BatchType]:
+    ) -> DataLoader[Batch]:
         if num_workers:
-            logger.warning("num_workers=%d are not used: all triples are in memory already.", num_workers)
-        graph = self._graph(triples_factory)
-        # without automatic batching, each batch comes as a whole
-        return DataLoader(
-            dataset=graph,
-            sampler=Batches(size=len(graph), batch_size=batch_size, drop_last=drop_last),
-            batch_size=None,
-        )
+            logger.warning("num_workers=%d has no effect: all triples are in memory already. Remove it.", num_workers)
+        whole = self._batch(triples_factory)
+        # without automatic batching, each batch comes as a whole: collating single triples would take seconds per epoch
+        return DataLoader(dataset=whole, sampler=Batches(whole, batch_size, drop_last), batch_size=None)
 
     @staticmethod
     # docstr-coverage: inherited
-    def _get_batch_size(batch: BatchType) -> int:
+    def _get_batch_size(batch: Batch) -> int:
         return len(batch)
 
     # docstr-coverage: inherited
     def _process_batch(
         self,
-        batch: BatchType,
+        batch: Batch,
         start: int,
         stop: int,
         label_smoothing: float = 0.0,
         slice_size: int | None = None,
     ) -> Tensor:
-        part = batch[start:stop]
+        part, share = batch.part(start, stop), (stop - start) / len(batch)
         self._align_random_states(first=start == 0)
         vectors = represent(self.model, mode=self.mode)
-        heads, relations, tails = features(self.model, self._factorization, vectors=vectors)
-        if not self.losses_per_epochs and start == 0:
-            with torch.no_grad():
-                self._check_scale(self._factorization.score_moments(heads, relations, tails))
-        targets = self.loss.targets(label_smoothing, num_entities=self.num_entities)
-        loss = self._sum(part, heads, relations, tails, targets)
-        if self._weights["regularization_weight"]:
-            entity_counts, relation_counts = part.counts(self.num_entities, self.model.num_relations)
+        all_features = features(self.model, self._factorization, vectors=vectors)
+        if not self._checked:
+            self._check(all_features)
+            self._checked = True
+        loss = self._sum(part, all_features, self.loss.objective(label_smoothing, num_entities=self.num_entities))
+        if self.loss.regularization_weight:
             power = self.loss.regularization_power
+            entity_counts, relation_counts = part.occurrences
             norms = [sum_of_norms(x, entity_counts, power) for x in vectors.entities]
             norms += [sum_of_norms(x, relation_counts, power) for x in vectors.relations]
-            loss = loss + self._weights["regularization_weight"] * sum(norms)
+            loss = loss + self.loss.regularization_weight * sum(norms)
         regularization = self.model.collect_regularization_term()
         if self.loss.reduction == "mean":
-            loss = loss / self._num_scores(part)
-        else:
-            # each sub-batch brings its share, so that the batch has the term once; for a mean, PyKEEN sees to that
-            regularization = regularization * (len(part) / len(batch))
-        return loss + regularization
+            # PyKEEN weighs sub-batches by their share
+            return loss / (share * self._num_scores(batch)) + regularization
+        return loss + share * regularization
 
-    @staticmethod
-    def _check_scale(moments: ScoreMoments) -> None:
+    def _check(self, all_features: Features) -> None:
+        """Look at the model before its first step, once."""
+        if not self.losses_per_epochs:
+            with torch.no_grad():
+                self._check_scale(self._factorization.score_moments(*all_features))
+
+    def _check_scale(self, moments: ScoreMoments) -> None:
         """Point out scores so large that most of the training would be spent on shrinking them."""
-        mean_square = moments.second.item() / moments.count
+        mean_square = moments.second.item() / float(moments.count)
         if mean_square > 1:
             logger.warning(
-                "Before the first step, the mean square of all scores is %.3g, but false triples should have 0 and true "
-                "ones 1, so training may take very long to find anything but small scores. Start with smaller vectors, e.g. "
-                "model_kwargs=dict(entity_initializer='xavier_normal', relation_initializer='xavier_normal').",
+                "Before the first step, the mean square of all scores is %.3g, but false triples should score 0 and true "
+                "ones 1, so most of the training will be spent on shrinking scores. %s",
                 mean_square,
+                _advise_smaller_scores(self.model),
             )
 
     def _align_random_states(self, first: bool) -> None:
@@ -324,23 +335,19 @@ class FactorizedTrainingLoop(TrainingLoop[BatchType], ABC):
             torch.cuda.set_rng_state(cuda_state, device)
 
 
-def weigh(weight: Any, name: str, base: Tensor, *arguments: Tensor) -> Tensor:
-    """Compute weights by an exponent of a number, or by a function.
-
-    :param weight: the exponent, or the function
-    :param name: the name of the loss's parameter
-    :param base: what the exponent is of
-    :param arguments: the arguments of the function
-    :return: the weights, as many as there are numbers
-    """
-    if not callable(weight):
-        return base.pow(weight)
-    weights: Tensor = weight(*arguments)
-    if weights.shape != base.shape:
-        raise ValueError(
-            f"{name}={weight} gives weights of shape {tuple(weights.shape)}, but {tuple(base.shape)} are needed."
+def _advise_smaller_scores(model: ERModel) -> str:
+    """Say how to start a model with smaller scores, in terms of its own parameters."""
+    parameters = inspect.signature(type(model)).parameters
+    initializers = [name for name in ("entity_initializer", "relation_initializer") if name in parameters]
+    if initializers:
+        arguments = ", ".join(f"{name}='xavier_normal'" for name in initializers)
+        return f"Start with smaller vectors, e.g. model_kwargs=dict({arguments})."
+    if type(model) is ERModel:
+        return (
+            "Start with smaller vectors, e.g. model='ERModel' with model_kwargs=dict(interaction=…, "
+            "entity_representations_kwargs=dict(shape=…, initializer='xavier_normal'), relation_representations_kwargs=…)."
         )
-    return check_weights(weights.to(base), f"{name}={weight} gives", "a weight")
+    return "Start with smaller vectors, if the model lets you, or use a smaller learning rate, e.g. lr=1e-4 for Adam."
 
 
 def check_negative_sampler(negative_sampler: HintOrType[NegativeSampler], negative_sampler_kwargs: OptionalKwargs) -> None:
@@ -349,34 +356,13 @@ def check_negative_sampler(negative_sampler: HintOrType[NegativeSampler], negati
         return
     raise ValueError(
         f"{negative_sampler=} with {negative_sampler_kwargs=} has no use here: this loop trains on every negative triple, "
-        f"so there is nothing to sample. Leave it out, or use training_loop='slcwa'."
+        f"so there is nothing to sample. Remove it, or use training_loop='slcwa'."
     )
 
 
-def _with_gradient_clipping(
-    *,
-    callbacks: TrainingCallbackHint = None,
-    callbacks_kwargs: TrainingCallbackKwargsHint = None,
-    gradient_clipping_max_norm: float | None = None,
-    gradient_clipping_norm_type: float | None = None,
-    gradient_clipping_max_abs_value: float | None = None,
-    **kwargs: Any,
-) -> dict[str, Any]:
-    """Clip gradients by callbacks that know the training loop: PyKEEN 1.11.1 forgets to tell its own, and fails."""
-    callback = MultiTrainingCallback(callbacks=callbacks, callbacks_kwargs=callbacks_kwargs)
-    if gradient_clipping_max_norm is not None:
-        callback.register_callback(
-            GradientNormClippingTrainingCallback(gradient_clipping_max_norm, norm_type=gradient_clipping_norm_type)
-        )
-    if gradient_clipping_max_abs_value is not None:
-        callback.register_callback(GradientAbsClippingTrainingCallback(gradient_clipping_max_abs_value))
-    return dict(callbacks=callback, **kwargs)
-
-
 def _check_training_arguments(
-    *,
     num_entities: int,
-    num_epochs: int = 1,
+    *,
     batch_size: int | None = None,
     sub_batch_size: int | None = None,
     slice_size: int | None = None,
@@ -387,18 +373,17 @@ def _check_training_arguments(
     """Refuse arguments of :meth:`TrainingLoop.train` that have no meaning here."""
     if slice_size is not None:
         raise ValueError(
-            f"{slice_size=} has no use here: this loop scores no candidates that could be sliced. Leave it out; to bound "
+            f"{slice_size=} has no use here: this loop scores no candidates that could be sliced. Remove it; to bound "
             f"the memory, set sub_batch_size instead."
         )
     if sampler is not None:
         raise ValueError(
-            f"{sampler=} has no use here: this loop trains on the whole graph, so there is no subgraph to sample. Leave it "
-            f"out."
+            f"{sampler=} has no use here: this loop trains on the whole graph, so there is no subgraph to sample. Remove it."
         )
     for name, size in (("batch_size", batch_size), ("sub_batch_size", sub_batch_size)):
         if size is not None and size < 1:
-            raise ValueError(f"{name}={size} holds no triple: choose a number ≥ 1, or leave it out for the whole graph.")
+            raise ValueError(f"{name} must be ≥ 1, got {size}. Remove it to train on the whole graph.")
     if not 0 <= label_smoothing < 1:
-        raise ValueError(f"{label_smoothing=} is out of range: choose 0 ≤ label_smoothing < 1.")
+        raise ValueError(f"label_smoothing must be ≥ 0 and < 1, got {label_smoothing}.")
     if label_smoothing and num_entities < 2:
-        raise ValueError(f"{label_smoothing=} spreads over all other entities, but there is one only. Leave it out.")
+        raise ValueError(f"{label_smoothing=} is spread over all other entities, but there is only one. Remove it.")

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import torch
 from pykeen.triples import CoreTriplesFactory
+from pykeen.typing import LABEL_TAIL
 from torch import Tensor
 
-from ..graph import Graph
-from ..kernels import sum_over_triples
+from ..features import Features
+from ..losses import MomentLoss
+from ..objectives import Objective, Scores
+from ..sweep import Problem, sum_of_costs
+from ..triples import Batch, Side, TripleIndex
+from ..weighting import closed_world_defaults, weigh_closed_world
 from .base import FactorizedTrainingLoop
 
 __all__ = [
     "NonSamplingTrainingLoop",
 ]
 
-#: What all negatives weigh, relative to all positives, unless the user says what one weighs
-NEGATIVE_MASS = 20.0
 
-
-class NonSamplingTrainingLoop(FactorizedTrainingLoop[Graph]):
+class NonSamplingTrainingLoop(FactorizedTrainingLoop):
     r"""A training loop over every triple of $\mathcal{E} \times \mathcal{R} \times \mathcal{E}$, without negative sampling.
 
     Observed triples have target 1, all others target 0. The sum over all triples is not enumerated: for a score
@@ -31,47 +36,43 @@ class NonSamplingTrainingLoop(FactorizedTrainingLoop[Graph]):
 
     Negatives may have weights $w_h w_r w_t$, which become weights of the vectors in the Gram matrices.
 
-    By default, one epoch is one optimizer step on the whole graph. With a ``batch_size``, each mini-batch of positives
-    comes with its share of the sum over all triples, so that the batches of an epoch add up to the whole loss.
+    By default, one epoch is one optimizer step on the whole graph. With a ``batch_size``, each mini-batch of queries comes
+    with its share of the sum over all triples, so that the batches of an epoch add up to the whole loss.
     """
 
     # docstr-coverage: inherited
-    def _weigh(self, graph: Graph, triples_factory: CoreTriplesFactory) -> Graph:
-        for name in ("query_weight", "candidate_weight"):
-            value = getattr(self.loss, name)
-            if value:
-                raise ValueError(
-                    f"{name}={value} has no use in the closed world, where all triples count and none belongs to a query. "
-                    f"Use head_weight, relation_weight and tail_weight, or training_loop='nonsamplinglcwa'."
-                )
-        return graph.weigh(self.loss_weighter, self.loss_weighter_kwargs)
+    def _check_objective(self, objective: Objective) -> None:
+        if objective.needs_queries:
+            raise ValueError(
+                f"{type(objective).__name__} needs to see whole queries, but in the closed world all triples are summed at "
+                f"once and none belongs to a query. Use training_loop='nonsamplinglcwa', or loss='nonsampling'."
+            )
 
     # docstr-coverage: inherited
-    def _default_weights(self, graph: Graph) -> dict[str, float]:
-        # as many as the candidates of a query weigh, at most
-        mass = min(NEGATIVE_MASS, self._factorization.negative_mass)
-        return {
-            "negative_weight": self.loss.positive_weight * min(1.0, mass * len(graph) / self._num_scores(graph)),
-            "regularization_weight": self._factorization.regularization_weight,
-        }
+    def _default_weights(self, loss: MomentLoss, index: TripleIndex) -> dict[str, float]:
+        return closed_world_defaults(loss, index, self._factorization.family)
 
     # docstr-coverage: inherited
-    def _num_scores(self, batch: Graph) -> float:
+    def _sides(self, index: TripleIndex, triples_factory: CoreTriplesFactory) -> Sequence[Side]:
+        weights = weigh_closed_world(
+            self.loss, index, self._weights, self.loss_weighter, self.loss_weighter_kwargs, self._dtype
+        )
+        return [Side(LABEL_TAIL, index, weights)]
+
+    # docstr-coverage: inherited
+    def _num_scores(self, batch: Batch) -> float:
         return batch.share * self.num_entities**2 * self.model.num_relations
 
     # docstr-coverage: inherited
-    def _sum(self, batch: Graph, heads: Tensor, relations: Tensor, tails: Tensor, targets: tuple[float, float]) -> Tensor:
-        negative_weight, weights = self._weights["negative_weight"], self._triple_weights
-        positives = sum_over_triples(
-            cost=lambda scores, part: self.loss.positive_cost(
-                scores, part.weights, negative_weight * weights.of(part.triples), targets
-            ),
-            factorization=self._factorization,
-            graph=batch,
-            heads=heads,
-            relations=relations,
-            tails=tails,
-            memory_budget=self.memory_budget,
+    def _sum(self, batch: Batch, features: Features, objective: Objective) -> Tensor:
+        heads, relations, tails = features
+        (side,) = batch.sides
+        problem = Problem(side, side.face(self._factorization.form), objective, heads, relations, tails)
+        # what all triples cost is linear in their moments, as if they were the candidates of a single query
+        all_triples = Scores(
+            positives=heads.new_empty(0),
+            query_index=torch.empty(0, dtype=torch.long, device=heads.device),
+            candidates=self._factorization.score_moments(heads, relations, tails, self._weights),
+            query_weights=side.weights.queries,
         )
-        moments = self._factorization.score_moments(heads, relations, tails, weights)
-        return positives + (batch.share * negative_weight) * moments.squared_distance(targets[1])
+        return sum_of_costs(problem, self._sweep) + batch.share * objective.cost(all_triples)

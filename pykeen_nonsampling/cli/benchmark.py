@@ -7,6 +7,7 @@ for all of them. What is reported is the median over the repeats.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import math
 import os
@@ -18,14 +19,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import click
 import pandas as pd
 import torch
-from pykeen.datasets import Dataset
+from pykeen.datasets import Dataset, dataset_resolver, get_dataset
+from pykeen.models import model_resolver
 from pykeen.version import get_version
 from tqdm.auto import tqdm
 
-from .datasets import SyntheticGraph
-from .measurements import (
+from ..datasets import SyntheticGraph
+from .console import check_matplotlib, lookup, make_figure, silence
+from .timing import (
     EPOCHS,
     EVALUATION_BATCH_SIZE,
     LCWA_BATCH_SIZE,
@@ -33,6 +37,7 @@ from .measurements import (
     SLCWA_BATCH_SIZE,
     Quantity,
     Subject,
+    check_model,
     in_turns,
     make_loop,
     measure_peak,
@@ -42,6 +47,7 @@ from .measurements import (
 __all__ = [
     "Benchmark",
     "Settings",
+    "command",
 ]
 
 #: The speed-up on FB15k-237 over 25 negative samples that [li2021]_ reports
@@ -113,10 +119,10 @@ class Benchmark:
         total += settings.growth * (1 + settings.repeats) * sum(len(sizes) for sizes in GROWTH.values())
         with tqdm(total=total, unit="step", leave=False) as bar:
             for model, dim in subjects:
-                with _told(bar, f"{model}, d={dim}") as progress:
+                with _reporting(bar, f"{model}, d={dim}") as progress:
                     self._measure(model, dim, progress)
             if settings.growth:
-                with _told(bar, "growth") as progress:
+                with _reporting(bar, "growth") as progress:
                     self._grow(progress)
 
     def _measure(self, model: str, dim: int, progress: Callable[[str], None]) -> None:
@@ -157,11 +163,11 @@ class Benchmark:
         }
 
     def table(self) -> pd.DataFrame:
-        """Return one row a model and dimension."""
+        """Return one row per model and dimension."""
         return pd.DataFrame(self.results)
 
     def format_table(self) -> str:
-        """Return the table for reading, one column a model and dimension."""
+        """Return the table for reading, one column per model and dimension."""
         rows = {}
         for result in self.results:
             column = {name: f"{value:.4g} s" for name, value in result.items() if name.endswith("_seconds")}
@@ -217,7 +223,7 @@ class Benchmark:
 
     def _plot_speedup(self, path: Path) -> None:
         """Draw how much longer an epoch with sampling takes, beside what [li2021]_ reports."""
-        figure = _figure(width=1.5 + 1.5 * max(3, len(self.results)), height=4)
+        figure = make_figure(width=1.5 + 1.5 * max(3, len(self.results)), height=4)
         axes = figure.add_subplot()
         names = [
             result["model"] if len(self.settings.dims) == 1 else f"{result['model']}\nd={result['dim']}"
@@ -245,8 +251,8 @@ class Benchmark:
         figure.savefig(path, dpi=150)
 
     def _plot_growth(self, path: Path) -> None:
-        """Draw the seconds an epoch over each size, with the fitted power law."""
-        figure = _figure(width=10, height=3.5)
+        """Draw the seconds per epoch over each size, with the fitted power law."""
+        figure = make_figure(width=10, height=3.5)
         panels = figure.subplots(1, len(self.growth), sharey=True)
         for axes, (axis, line) in zip(panels, self.growth.items(), strict=True):
             sizes, exponent = line["sizes"], line["exponent"]
@@ -261,7 +267,7 @@ class Benchmark:
             axes.yaxis.set_minor_formatter("{x:g}")
             axes.grid(alpha=0.3, which="both")
             axes.legend()
-        panels[0].set_ylabel("seconds an epoch")
+        panels[0].set_ylabel("seconds per epoch")
         base = self._growth_sizes()
         figure.suptitle(
             f"{self.settings.models[0]} on synthetic graphs; what does not grow: {base['entities']:,} entities, "
@@ -274,8 +280,8 @@ class Benchmark:
 
 
 @contextlib.contextmanager
-def _told(bar: Any, subject: str) -> Iterator[Callable[[str], None]]:
-    """Tell a progress bar of each step when it begins, and count it when the next one does."""
+def _reporting(bar: Any, subject: str) -> Iterator[Callable[[str], None]]:
+    """Show each step on a progress bar when it begins, and count it when the next one does."""
     begun = False
 
     def progress(step: str) -> None:
@@ -286,16 +292,6 @@ def _told(bar: Any, subject: str) -> Iterator[Callable[[str], None]]:
 
     yield progress
     bar.update(int(begun))
-
-
-def _figure(width: float, height: float) -> Any:
-    # matplotlib is an extra, and the canvas is chosen without changing the user's own choice
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
 
 
 def machine() -> dict[str, Any]:
@@ -314,3 +310,121 @@ def machine() -> dict[str, Any]:
         "mkl": torch.backends.mkl.is_available(),
         "pykeen": get_version(),
     }
+
+
+@click.command(name="benchmark")
+@click.option("--dataset", default="fb15k237", show_default=True, help="The name of a dataset that PyKEEN knows.")
+@click.option("--entities", type=click.IntRange(min=1), help="The number of entities of a synthetic graph instead.")
+@click.option("--relations", type=click.IntRange(min=1), help="The number of its relations.")
+@click.option("--triples", type=click.IntRange(min=1), help="The number of its triples.")
+@click.option(
+    "--model",
+    "models",
+    multiple=True,
+    default=["DistMult", "SimplE", "ComplEx", "TransE"],
+    show_default=True,
+    help="The name of a model of PyKEEN's. The first one is also used for the growing graphs.",
+)
+@click.option(
+    "--dim",
+    "dims",
+    multiple=True,
+    type=click.IntRange(min=1),
+    default=[200],
+    show_default=True,
+    help="The embedding dimension.",
+)
+@click.option(
+    "--loop",
+    "loops",
+    multiple=True,
+    type=click.Choice(["slcwa", "lcwa"]),
+    default=["slcwa", "lcwa"],
+    show_default=True,
+    help="PyKEEN's training loop to compare with.",
+)
+@click.option(
+    "--repeats",
+    type=click.IntRange(min=1),
+    default=5,
+    show_default=True,
+    help="How often each time is taken; medians are reported.",
+)
+@click.option(
+    "--baseline-repeats",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="The same for PyKEEN's training loops and evaluation, which take far longer.",
+)
+@click.option(
+    "--batches",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    help="The number of batches timed of PyKEEN's training and evaluation, then scaled to the whole.",
+)
+@click.option("--growth/--no-growth", default=True, show_default=True, help="Whether to time graphs of growing size, too.")
+@click.option("--growth-size", type=click.FloatRange(min=0, min_open=True), default=1.0, hidden=True)
+@click.option(
+    "--json",
+    "json_path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    show_default="benchmark.json in the output directory",
+    help="The file for all numbers.",
+)
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("benchmark"),
+    show_default=True,
+    help="The directory for table and pictures.",
+)
+@click.pass_context
+def command(
+    context: click.Context,
+    /,
+    dataset: str,
+    entities: int | None,
+    relations: int | None,
+    triples: int | None,
+    json_path: Path | None,
+    output: Path,
+    **settings: Any,
+) -> None:
+    """Measure how fast training and evaluation are.
+
+    Times an epoch without sampling, beside the dense products that it cannot avoid, plain automatic differentiation of the
+    same loss, and PyKEEN's own training loops; evaluation beside PyKEEN's own; the memory that an epoch takes; and how all
+    that grows with the graph. Prints a table, and writes it with all numbers and pictures.
+    """
+    check_matplotlib()
+    sizes = {"num_entities": entities, "num_relations": relations, "num_triples": triples}
+    sizes = {name: size for name, size in sizes.items() if size is not None}
+    if sizes and context.get_parameter_source("dataset") is not click.core.ParameterSource.DEFAULT:
+        raise click.UsageError("--dataset and --entities/--relations/--triples exclude each other: give one of them.")
+    silence()
+    settings["models"] = [lookup(model_resolver, model, "model").__name__ for model in settings["models"]]
+    dataset_cls = lookup(dataset_resolver, "syntheticgraph" if sizes else dataset, "dataset")
+    try:
+        for model, dim in itertools.product(settings["models"], settings["dims"]):
+            check_model(model, dim)
+        data = get_dataset(dataset=dataset_cls, dataset_kwargs=sizes)
+    except (NotImplementedError, TypeError, ValueError) as error:
+        raise click.ClickException(str(error)) from error
+    if not data.testing.num_triples:
+        raise click.ClickException(f"There are no test triples to evaluate on, of {triples} in all: use more --triples.")
+
+    name = "a synthetic graph" if sizes else dataset
+    click.echo(
+        f"{', '.join(settings['models'])} on {name}: {data.num_entities:,} entities, {data.num_relations:,} relations, "
+        f"{data.training.num_triples:,} training and {data.testing.num_triples:,} test triples."
+    )
+    result = Benchmark(name=name, dataset=data, settings=Settings(**settings))
+    output.mkdir(parents=True, exist_ok=True)
+    result.run()
+    paths = result.write(output, json_path or output / "benchmark.json")
+    click.echo(f"\n{result.format_table()}\n")
+    for axis, line in result.growth.items():
+        click.echo(f"Seconds per epoch grow with {axis} to the power of {line['exponent']:.2f}.")
+    click.echo(f"Table, numbers and pictures: {', '.join(map(str, paths))}")

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import click
 import pandas as pd
-from pykeen.datasets import Dataset
+from pykeen.datasets import Dataset, dataset_resolver, get_dataset
 from pykeen.evaluation import RankBasedEvaluator
 from pykeen.models import model_resolver
 from pykeen.pipeline import pipeline
 from pykeen.training import TrainingCallback, TrainingLoop
 from pykeen.triples import CoreTriplesFactory
 
-from .defaults import MODEL_DEFAULTS
+from ..recipes import model_defaults
+from .console import check_matplotlib, lookup, make_figure, silence
 
 __all__ = [
     "Comparison",
     "LearningCurve",
+    "command",
 ]
 
 #: the column of each metric, and its name in PyKEEN
@@ -107,8 +111,8 @@ class Comparison:
         result = pipeline(
             dataset=self.dataset,
             model=self.model,
-            # what this package fills in for its training loops; all get the same
-            model_kwargs=dict(embedding_dim=self.dimension, **MODEL_DEFAULTS.get(model_resolver.lookup(self.model), {})),
+            # what the recipes of this package fill in; all training loops get the same
+            model_kwargs=dict(embedding_dim=self.dimension, **model_defaults(model_resolver.lookup(self.model))),
             training_loop=training_loop,
             training_kwargs=training_kwargs,
             epochs=epochs,
@@ -147,24 +151,19 @@ class Comparison:
         return pd.DataFrame(self.points)
 
     def plot(self, path: Path, title: str) -> None:
-        """Draw the learning curves, one line a run, one colour a training loop.
+        """Draw the learning curves, one line per run, one color per training loop.
 
         :param path: the file to write
         :param title: the title
         """
-        # matplotlib is an extra, and the canvas is chosen without changing the user's own choice
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(7, 4.5), layout="constrained")
-        FigureCanvasAgg(figure)
+        figure = make_figure(width=7, height=4.5)
         axes = figure.add_subplot()
-        for colour, (training_loop, points) in zip(
-            _colours(), self.curves().groupby("training loop", sort=False), strict=False
+        for color, (training_loop, points) in zip(
+            _colors(), self.curves().groupby("training loop", sort=False), strict=False
         ):
             for i, (_, run) in enumerate(points.groupby("seed")):
                 label = training_loop if i == 0 else None
-                axes.plot(run[SECONDS], run["MRR"], color=colour, marker="o", markersize=3, alpha=0.8, label=label)
+                axes.plot(run[SECONDS], run["MRR"], color=color, marker="o", markersize=3, alpha=0.8, label=label)
         axes.set(
             xscale="log",
             xlabel="training time [s]",
@@ -177,5 +176,123 @@ class Comparison:
         figure.savefig(path, dpi=150)
 
 
-def _colours() -> Iterable[str]:
+def _colors() -> Iterable[str]:
     return (f"C{i}" for i in range(10))
+
+
+@click.command(name="compare")
+@click.option("--dataset", default="kinships", show_default=True, help="The name of a dataset that PyKEEN knows.")
+@click.option("--training", type=click.Path(exists=True, dir_okay=False), help="TSV file of your own training triples.")
+@click.option("--testing", type=click.Path(exists=True, dir_okay=False), help="TSV file of your own test triples.")
+@click.option("--model", default="ComplEx", show_default=True, help="The name of a model of PyKEEN's.")
+@click.option("--dim", type=click.IntRange(min=1), default=50, show_default=True, help="The embedding dimension.")
+@click.option(
+    "--epochs",
+    type=click.IntRange(min=1),
+    default=200,
+    show_default=True,
+    help="Epochs without sampling; each is one optimizer step.",
+)
+@click.option(
+    "--slcwa-epochs",
+    type=click.IntRange(min=1),
+    default=10,
+    show_default=True,
+    help="Epochs with sampling; each is one optimizer step per batch.",
+)
+@click.option(
+    "--batch-size", type=click.IntRange(min=1), default=256, show_default=True, help="Triples per batch with sampling."
+)
+@click.option(
+    "--num-negatives",
+    type=click.IntRange(min=1),
+    default=25,
+    show_default=True,
+    help="Negative samples for each triple with sampling.",
+)
+@click.option(
+    "--negative-weight",
+    type=float,
+    show_default="derived from graph and model",
+    help="Weight of a negative triple without sampling.",
+)
+@click.option("--learning-rate", type=float, default=0.01, show_default=True, help="Adam's learning rate, for all.")
+@click.option("--seeds", type=click.IntRange(min=1), default=3, show_default=True, help="The number of random seeds.")
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("comparison"),
+    show_default=True,
+    help="The directory for table and picture.",
+)
+@click.pass_context
+def command(
+    context: click.Context,
+    dataset: str,
+    training: str | None,
+    testing: str | None,
+    model: str,
+    dim: int,
+    epochs: int,
+    slcwa_epochs: int,
+    batch_size: int,
+    num_negatives: int,
+    negative_weight: float | None,
+    learning_rate: float,
+    seeds: int,
+    output: Path,
+) -> None:
+    """Compare training on all negatives with training on sampled ones.
+
+    Trains the same model by the training loops nonsampling, nonsamplinglcwa and slcwa (PyKEEN's default, with the model's
+    default loss), evaluates all with PyKEEN's evaluator, prints a table, and writes it with the learning curves.
+    """
+    check_matplotlib()
+    if (training is None) != (testing is None):
+        raise click.UsageError("--training and --testing go together: give both files, or neither.")
+    if training and context.get_parameter_source("dataset") is not click.core.ParameterSource.DEFAULT:
+        raise click.UsageError("--dataset and --training/--testing exclude each other: give one of them.")
+    silence()
+    if training:
+        data, name = get_dataset(training=training, testing=testing), Path(training).name
+    else:
+        data, name = get_dataset(dataset=lookup(dataset_resolver, dataset, "dataset")), dataset
+    model_cls = lookup(model_resolver, model, "model")
+    model = model_cls.__name__
+    click.echo(
+        f"{model} with {dim} dimensions on {name}: {data.num_entities:,} entities, {data.num_relations:,} relations, "
+        f"{data.training.num_triples:,} training triples.\n"
+        f"nonsampling: {epochs} epochs on all {data.num_entities**2 * data.num_relations:,} triples; nonsamplinglcwa: "
+        f"{epochs} epochs on all candidates of each query; slcwa: {slcwa_epochs} epochs with {num_negatives} negatives for "
+        f"each triple."
+    )
+    comparison = Comparison(dataset=data, model=model, dimension=dim, learning_rate=learning_rate, evaluations=10)
+    settings: dict[str, dict[str, Any]] = {
+        training_loop: dict(
+            epochs=epochs,
+            loss="nonsampling",
+            loss_kwargs=dict(negative_weight=negative_weight),
+        )
+        for training_loop in ("nonsampling", "nonsamplinglcwa")
+    }
+    settings["slcwa"] = dict(
+        epochs=slcwa_epochs,
+        loss=model_cls.loss_default,
+        negative_sampler_kwargs=dict(num_negs_per_pos=num_negatives),
+        training_kwargs=dict(batch_size=batch_size),
+    )
+    try:
+        for training_loop, kwargs in settings.items():
+            # what happens only once in a process, such as lazy imports, is nobody's training time
+            comparison.run(training_loop, seed=0, record=False, **{**kwargs, "epochs": 1})
+        for seed, (training_loop, kwargs) in itertools.product(range(seeds), settings.items()):
+            comparison.run(training_loop, seed=seed, **kwargs)
+    except (NotImplementedError, ValueError) as error:
+        raise click.ClickException(str(error)) from error
+
+    output.mkdir(parents=True, exist_ok=True)
+    comparison.table().to_csv(output / "comparison.csv")
+    comparison.curves().to_csv(output / "curves.csv", index=False)
+    comparison.plot(output / "comparison.png", title=f"{model} (d={dim}) on {name}")
+    click.echo(f"\n{comparison.format_table()}\n\nMean ± standard deviation over {seeds} seeds, on the test triples.")
+    click.echo(f"Table and learning curves: {output}/comparison.csv, {output}/curves.csv, {output}/comparison.png")

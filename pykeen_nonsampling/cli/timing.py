@@ -1,4 +1,4 @@
-"""Times and memory of training and evaluation: this package's, plain autograd's, PyKEEN's, and the least there can be.
+"""Times and memory of training and evaluation: this package's, plain autograd's, PyKEEN's, and the least possible.
 
 All training loops use Adam with ``fused=True``.
 """
@@ -28,12 +28,13 @@ from pykeen.training import LCWATrainingLoop, SLCWATrainingLoop, TrainingCallbac
 from pykeen.triples import CoreTriplesFactory
 from torch import Tensor
 
-from .datasets import SyntheticGraph
-from .evaluation import FactorizedRankBasedEvaluator
-from .factorizations import Factorization, Moments
-from .losses import NEGATIVE_WEIGHT, NonSamplingLoss
-from .models import factorize_model, features
-from .training import FactorizedTrainingLoop, NonSamplingLCWATrainingLoop, NonSamplingTrainingLoop
+from ..datasets import SyntheticGraph
+from ..evaluation import FactorizedRankBasedEvaluator
+from ..factorizations import Factorization, Moments
+from ..features import factorize_model, features
+from ..losses import NEGATIVE_WEIGHT, NonSamplingLoss
+from ..recipes import required_kwargs
+from ..training import FactorizedTrainingLoop, NonSamplingLCWATrainingLoop, NonSamplingTrainingLoop
 
 __all__ = [
     "BatchTimer",
@@ -47,8 +48,6 @@ __all__ = [
     "train_epochs",
 ]
 
-#: What a model needs beside PyKEEN's defaults
-MODEL_KWARGS: Mapping[str, Mapping[str, Any]] = {"transe": dict(scoring_fct_norm=2)}
 OPTIMIZER: Mapping[str, Any] = dict(optimizer="Adam", optimizer_kwargs=dict(fused=True))
 
 #: As in [li2021]_
@@ -136,13 +135,13 @@ def extrapolate(seconds: float, timed: int, total: int, fixed: float = 0.0) -> f
 
 
 def make_model(name: str, triples_factory: CoreTriplesFactory, dim: int, **kwargs: Any) -> Model:
-    """Create a model with PyKEEN's defaults."""
+    """Create a model with PyKEEN's defaults, except for what it needs to be trained without sampling."""
     return model_resolver.make(
         name,
         triples_factory=triples_factory,
         embedding_dim=dim,
         random_seed=0,
-        **MODEL_KWARGS.get(name.lower(), {}),
+        **required_kwargs(model_resolver.lookup(name)),
         **kwargs,
     )
 
@@ -175,8 +174,8 @@ def make_loop(
     name: str,
     triples_factory: CoreTriplesFactory,
     dim: int,
-    training_loop: type[FactorizedTrainingLoop[Any]] = NonSamplingTrainingLoop,
-) -> FactorizedTrainingLoop[Any]:
+    training_loop: type[FactorizedTrainingLoop] = NonSamplingTrainingLoop,
+) -> FactorizedTrainingLoop:
     """Create a model and one of this package's training loops for it."""
     loss = NonSamplingLoss()
     if training_loop is NonSamplingTrainingLoop:

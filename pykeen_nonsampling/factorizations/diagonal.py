@@ -57,21 +57,21 @@ class DistMultFactorization(BlockDiagonalFactorization):
     """
 
     interaction_cls: ClassVar[type[Interaction]] = DistMultInteraction
-    feature_size: ClassVar[str] = "d"
+    feature_size = "d"
 
 
 class CPFactorization(BlockDiagonalFactorization):
     r"""CP: $f = \langle h, r, t \rangle$, where an entity has other vectors as head than as tail."""
 
     interaction_cls: ClassVar[type[Interaction]] = CPInteraction
-    feature_size: ClassVar[str] = "k·d"
+    feature_size = "k·d"
 
 
 class AutoSFFactorization(BlockDiagonalFactorization):
     r"""AutoSF: $f = \sum_b s_b \langle h_{i_b}, r_{k_b}, t_{j_b} \rangle$, with blocks and signs to choose."""
 
     interaction_cls: ClassVar[type[Interaction]] = AutoSFInteraction
-    feature_size: ClassVar[str] = "k·d"
+    feature_size = "k·d"
 
     def __init__(self, interaction: AutoSFInteraction):
         """Initialize the factorization, with the interaction's blocks and signs."""
@@ -85,7 +85,7 @@ class QuatEFactorization(BlockDiagonalFactorization):
     r"""QuatE: $f = -\langle h \otimes r, t \rangle$, the Hamilton product, in PyKEEN with the sign of the official code."""
 
     interaction_cls: ClassVar[type[Interaction]] = QuatEInteraction
-    feature_size: ClassVar[str] = "4d"
+    feature_size = "4d"
     head_layout = relation_layout = tail_layout = Layout(4)
 
     def __init__(self, interaction: QuatEInteraction):
@@ -114,7 +114,7 @@ class ComplExFactorization(TrilinearFactorization):
 
     interaction_cls: ClassVar[type[Interaction]] = ComplExInteraction
     family = "block-diagonal"
-    feature_size: ClassVar[str] = "2d"
+    feature_size = "2d"
     head_layout = relation_layout = tail_layout = Layout(2)
     terms = COMPLEX_TERMS
 
@@ -144,7 +144,7 @@ class HolEFactorization(ComplExFactorization):
     """
 
     interaction_cls: ClassVar[type[Interaction]] = HolEInteraction
-    feature_size: ClassVar[str] = "d + 2"
+    feature_size = "d + 2"
 
     # docstr-coverage: inherited
     def heads(self, *representations: Tensor) -> Tensor:  # noqa: D102

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from pykeen.datasets import Nations
 
 from pykeen_nonsampling.cli import main
-from pykeen_nonsampling.comparison import METRICS
+from pykeen_nonsampling.cli.compare import METRICS
 
 SMALL = ["--dim", "8", "--epochs", "20", "--slcwa-epochs", "2", "--num-negatives", "2", "--seeds", "2"]
 
@@ -58,13 +58,13 @@ def test_files_of_ones_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["--dataset", "nowhere"], "PyKEEN knows no dataset 'nowhere'"),
-        (["--model", "nothing"], "PyKEEN knows no model 'nothing'"),
+        (["--dataset", "nowhere"], "PyKEEN has no dataset 'nowhere'"),
+        (["--model", "nothing"], "PyKEEN has no model 'nothing'"),
         (["--dataset", "nations", "--model", "ConvE", *SMALL], "ConvEInteraction cannot be decomposed"),
         (["--training", "nowhere.tsv"], "'nowhere.tsv' does not exist"),
         (["--training", __file__], "--training and --testing go together"),
         (["--training", __file__, "--testing", __file__, "--dataset", "nations"], "exclude each other"),
-        (["--dataset", "nations", "--negative-weight", "-1"], "negative_weight=-1.0 is no weight"),
+        (["--dataset", "nations", "--negative-weight", "-1"], "negative_weight=-1.0 is out of range"),
     ],
 )
 def test_bad_input(args: list[str], message: str, tmp_path: Path) -> None:

@@ -39,7 +39,8 @@ from pykeen_nonsampling import NonSamplingTrainingLoop, NotDecomposableError
 from pykeen_nonsampling.cli import main
 from pykeen_nonsampling.factorizations import factorization_resolver, factorize
 from pykeen_nonsampling.factorizations.reasons import REASONS
-from pykeen_nonsampling.factorizations.table import WRAPPERS, format_markdown, list_interactions
+from pykeen_nonsampling.factorizations.support import format_markdown, list_interactions
+from pykeen_nonsampling.factorizations.wrappers import WRAPPERS, find_wrapper
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -51,14 +52,16 @@ def run(*arguments: str) -> Any:
 class TestTable:
     def test_knows_every_interaction(self) -> None:
         """Fails if PyKEEN gets a new one, for which somebody has to say what it is."""
-        known = {cls.interaction_cls.__name__ for cls in factorization_resolver} | {*REASONS, *WRAPPERS, "SimplEInteraction"}
+        wrapping = {cls.__name__ for cls in modules.interaction_resolver if find_wrapper(cls) is not None}
+        known = {cls.interaction_cls.__name__ for cls in factorization_resolver} | {*REASONS, *wrapping}
+        known |= {cls.__name__ for cls in WRAPPERS}
         public = {name for name in modules.__all__ if name.endswith("Interaction")} - {"Interaction", "NormBasedInteraction"}
         assert public | {cls.__name__ for cls in modules.interaction_resolver} == known
 
     def test_has_a_row_for_each(self) -> None:
         rows = {row.interaction: row for row in list_interactions()}
         assert {cls.__name__.removesuffix("Interaction") for cls in modules.interaction_resolver} <= set(rows)
-        assert not any("nobody has looked" in row.exact for row in rows.values())
+        assert not any("not examined" in row.exact for row in rows.values())
         for row in rows.values():
             assert row.exact.startswith("no: ") == (not row.family) == (not row.features) == (not row.cost)
 
@@ -69,7 +72,7 @@ class TestTable:
 
         lookup = {**modules.interaction_resolver.lookup_dict, "new": NewInteraction}
         monkeypatch.setattr(modules.interaction_resolver, "lookup_dict", lookup)
-        assert any(row.interaction == "New" and "nobody has looked" in row.exact for row in list_interactions())
+        assert any(row.interaction == "New" and "not examined" in row.exact for row in list_interactions())
 
     def test_in_the_documentation_is_current(self) -> None:
         """Else write what ``pykeen-nonsampling models --markdown`` prints."""
@@ -114,7 +117,7 @@ class TestCommand:
             (["TransE", "scoring_fct_norm=1"], "p=1 cannot be decomposed", "scoring_fct_norm=2"),
             (["TuckER", "dropout_1=0.2"], "[0.0, 0.2, 0.0]", "dropout_1=0"),
             (["SimplE", "clamp_score=3.0"], "clamped to (-3.0, 3.0)", "clamp_score=None"),
-            (["MuRE", "power_norm=false"], "does not rank as its square", "power_norm=True"),
+            (["MuRE", "power_norm=false"], "does not rank like its square", "power_norm=True"),
             (["NTN"], "Tanh()", "non_linearity=torch.nn.Identity()"),
             (["ConvE"], "a convolution", "TuckER"),
             (["TransH"], "d²/2 features", "MuRE"),
@@ -133,9 +136,9 @@ class TestCommand:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            (["scoring_fct_norm=1"], "give its name by --model"),
+            (["scoring_fct_norm=1"], "needs --model NAME"),
             (["--model", "TransE", "scoring_fct_norm"], "write NAME=VALUE"),
-            (["--model", "NoSuchModel"], "PyKEEN knows no model 'NoSuchModel'"),
+            (["--model", "NoSuchModel"], "PyKEEN has no model 'NoSuchModel'"),
         ],
     )
     def test_usage(self, arguments: list[str], message: str) -> None:

@@ -19,10 +19,10 @@ from pykeen.datasets import Nations
 from pykeen.models import DistMult
 from pykeen.training import SLCWATrainingLoop
 
-from pykeen_nonsampling import SyntheticGraph, measurements
-from pykeen_nonsampling.benchmark import GROWTH, RATIOS, fit_exponent
-from pykeen_nonsampling.cli import main
-from pykeen_nonsampling.measurements import BatchTimer, Quantity, Subject, extrapolate, in_turns, measure_peak
+from pykeen_nonsampling import SyntheticGraph
+from pykeen_nonsampling.cli import main, timing
+from pykeen_nonsampling.cli.benchmark import GROWTH, RATIOS, fit_exponent
+from pykeen_nonsampling.cli.timing import BatchTimer, Quantity, Subject, extrapolate, in_turns, measure_peak
 
 TINY = ["--dim", "8", "--repeats", "2", "--batches", "2", "--growth-size", "0.02"]
 MODELS = ["DistMult", "SimplE", "ComplEx", "TransE"]
@@ -86,8 +86,8 @@ def test_parts_can_be_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["--dataset", "nowhere"], "PyKEEN knows no dataset 'nowhere'"),
-        (["--model", "nothing"], "PyKEEN knows no model 'nothing'"),
+        (["--dataset", "nowhere"], "PyKEEN has no dataset 'nowhere'"),
+        (["--model", "nothing"], "PyKEEN has no model 'nothing'"),
         (["--loop", "nothing"], "'nothing' is not one of 'slcwa', 'lcwa'"),
         (["--model", "ConvE", *TINY], "ConvEInteraction cannot be decomposed"),
         (["--dataset", "nations", "--entities", "10"], "exclude each other"),
@@ -115,7 +115,7 @@ def test_batches_are_timed_with_their_steps(batches: int, timed: int, seconds: f
     """Of the 7 batches of an epoch, the n-th takes n seconds by a clock that only steps make go on."""
     now, steps = 0.0, 0
 
-    class Steps(measurements.TrainingCallback):
+    class Steps(timing.TrainingCallback):
         # registered after the timer, as is PyKEEN's callback for the optimizer's step
         def post_batch(self, **kwargs: Any) -> None:
             nonlocal now, steps
@@ -128,7 +128,7 @@ def test_batches_are_timed_with_their_steps(batches: int, timed: int, seconds: f
     timer = BatchTimer(batches, clock=lambda: now)
     kwargs: dict[str, Any] = dict(num_epochs=1, batch_size=250, use_tqdm=False, callbacks=[timer, Steps()])
     if batches < 7:
-        with pytest.raises(measurements._EnoughBatches):
+        with pytest.raises(timing._EnoughBatches):
             loop.train(training, **kwargs)
     else:
         loop.train(training, **kwargs)
@@ -146,7 +146,7 @@ def test_parts_are_scaled_to_the_whole() -> None:
 
 @pytest.mark.parametrize("name", ["slcwa", "lcwa"])
 def test_the_number_of_batches_is_that_of_an_epoch(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measurements, "SLCWA_BATCH_SIZE", 100)
+    monkeypatch.setattr(timing, "SLCWA_BATCH_SIZE", 100)
     subject = Subject(Nations(), "DistMult", 2)
     subject.baseline(name, batches=1000)
     timed, total = subject.parts[name]
@@ -175,12 +175,12 @@ def test_times_are_taken_in_turns() -> None:
 @pytest.mark.parametrize("model", MODELS)
 def test_autograd_computes_the_same_loss(model: str) -> None:
     subject = Subject(Nations(), model, 8)
-    graph = subject.loop._graph(subject.training)
-    subject.loop._factorization = subject.factorization
+    subject.loop._prepare(subject.training)
+    graph = subject.loop._batch(subject.training)
     gradients = []
     for loss in (
         subject.loop._process_batch(graph, 0, len(graph)),
-        measurements.autograd_loss(subject.ours, subject.factorization, subject.loop.loss, subject.training.mapped_triples),
+        timing.autograd_loss(subject.ours, subject.factorization, subject.loop.loss, subject.training.mapped_triples),
     ):
         subject.ours.zero_grad()
         loss.backward()

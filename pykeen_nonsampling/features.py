@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from class_resolver import HintOrType, OptionalKwargs
 from pykeen.models import ERModel, Model
@@ -15,6 +15,7 @@ from torch import Tensor
 from .factorizations import Factorization, NotDecomposableError, factorize
 
 __all__ = [
+    "Features",
     "Vectors",
     "factorize_model",
     "features",
@@ -36,7 +37,7 @@ def factorize_model(
     if not isinstance(model, ERModel):
         raise NotDecomposableError(
             f"{type(model).__name__} cannot be decomposed: its scores are not made by an interaction from representations "
-            f"of entities and relations. Use a model that derives from pykeen.models.ERModel."
+            f"of entities and relations. Use a model that is derived from pykeen.models.ERModel."
         )
     return factorize(model.interaction, factorization, factorization_kwargs)
 
@@ -51,8 +52,19 @@ class Vectors:
     relations: Sequence[Tensor]
 
 
+class Features(NamedTuple):
+    """The features of all heads, relations and tails of a model."""
+
+    #: shape: (num_entities, k)
+    heads: Tensor
+    #: shape: (num_relations, …)
+    relations: Tensor
+    #: shape: (num_entities, l); the same tensor as that of heads, if they have the same features
+    tails: Tensor
+
+
 def represent(model: Any, mode: InductiveMode | None = None) -> Vectors:
-    """Call each representation of a model once, and as a whole: that way its normalizer, dropout and regularizer take part.
+    """Call each representation of a model once, and as a whole, so that normalizer, dropout and regularizer take effect.
 
     :param model: the model
     :param mode: the inductive mode
@@ -68,14 +80,14 @@ def represent(model: Any, mode: InductiveMode | None = None) -> Vectors:
 
 def features(
     model: Any, factorization: Factorization, mode: InductiveMode | None = None, vectors: Vectors | None = None
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> Features:
     """Compute the features of all heads, relations and tails of a model.
 
     :param model: the model
     :param factorization: the factorization of its score
     :param mode: the inductive mode
     :param vectors: the vectors, if they are there already
-    :return: the features of heads, relations and tails
+    :return: the features
     :raises ValueError: if their dtypes differ
     """
     if vectors is None:
@@ -98,7 +110,7 @@ def features(
             f"dtype. Convert the model, e.g. by model.to(dtype=torch.float32), or set dtype=… in "
             f"entity_representations_kwargs and relation_representations_kwargs alike."
         )
-    return heads, relations, tails
+    return Features(heads, relations, tails)
 
 
 def _rows(representation: Representation, n: int) -> Tensor:

@@ -15,9 +15,10 @@ pykeen.evaluation pykeen.hpo pykeen.hpo.hpo pykeen.losses pykeen.models pykeen.m
 pykeen.nn.representation pykeen.pipeline pykeen.pipeline.api pykeen.predict pykeen.regularizers pykeen.sampling
 pykeen.stoppers pykeen.trackers
 pykeen.training pykeen.training.callbacks pykeen.training.lcwa pykeen.training.training_loop pykeen.triples
-pykeen_nonsampling pykeen_nonsampling.datasets pykeen_nonsampling.defaults pykeen_nonsampling.factorizations
-pykeen_nonsampling.evaluation pykeen_nonsampling.losses pykeen_nonsampling.models pykeen_nonsampling.plugin
-pykeen_nonsampling.training pykeen_nonsampling.training.closed_world
+pykeen_nonsampling pykeen_nonsampling.datasets pykeen_nonsampling.recipes pykeen_nonsampling.factorizations
+pykeen_nonsampling.evaluation pykeen_nonsampling.losses pykeen_nonsampling.features pykeen_nonsampling._plugin
+pykeen_nonsampling.training pykeen_nonsampling.training.closed_world pykeen_nonsampling.cli pykeen_nonsampling.recording
+pykeen_nonsampling.objectives pykeen_nonsampling.sweep pykeen_nonsampling.triples pykeen_nonsampling.weighting
 """.split()
 
 #: What each process does, with nothing of PyKEEN or ours imported before

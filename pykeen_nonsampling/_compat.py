@@ -1,0 +1,173 @@
+"""Workarounds for PyKEEN, each with the version that it is for and what to propose so that it can go away.
+
+Nothing else in this package depends on details of PyKEEN that are not part of its interface, except for what training loops
+and evaluators inherit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib.util
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+__all__ = [
+    "cheap_garbage_collection",
+    "quiet_schedulers",
+    "when_imported",
+    "with_gradient_clipping",
+    "without_command_line_defaults",
+]
+
+
+# PyKEEN 1.11.1 loads entry points from one group only, that of datasets, and in the middle of its own imports.
+# Proposal: resolvers for training loops, losses and evaluators that load entry points, as that for datasets does.
+
+
+def when_imported(name: str, action: Callable[[ModuleType], object]) -> None:
+    """Call an action with a module as soon as it is completely imported.
+
+    :param name: the name of the module
+    :param action: the action
+    """
+    module = sys.modules.get(name)
+    if module is None:
+        sys.meta_path.insert(0, _BeforeImport(name, action))
+    elif module.__spec__ is not None and getattr(module.__spec__, "_initializing", False):
+        _on_first_use(module, action)
+    else:
+        action(module)
+
+
+class _BeforeImport(MetaPathFinder):
+    """Finds one module, once, like all other finders together, and lets an action follow its execution."""
+
+    def __init__(self, name: str, action: Callable[[ModuleType], object]):
+        self.name = name
+        self.action = action
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if fullname != self.name:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def execute_and_act(module: ModuleType) -> None:
+                execute(module)
+                self.action(module)
+
+            spec.loader.exec_module = execute_and_act  # type: ignore[method-assign]
+        return spec
+
+
+def _on_first_use(module: ModuleType, action: Callable[[ModuleType], object]) -> None:
+    """Let an action precede the first use from outside of a module whose import is under way."""
+    cls = type(module)
+
+    class Awaited(cls):  # type: ignore[misc,valid-type]
+        def __getattribute__(self, name: str) -> Any:
+            # the import system itself looks at names such as __spec__ in the meantime
+            if not name.startswith("__") and not self.__spec__._initializing:
+                self.__class__ = cls  # type: ignore[assignment]
+                action(self)
+            return cls.__getattribute__(self, name)
+
+    module.__class__ = Awaited
+
+
+# PyKEEN 1.11.1 collects garbage after every epoch, which takes as long as a whole epoch here.
+# Proposal: not to, or every few seconds.
+
+
+@contextlib.contextmanager
+def cheap_garbage_collection() -> Iterator[None]:
+    """Spare the garbage collector the objects that exist already, unless the host program has frozen some itself.
+
+    There is no way to unfreeze only those that were frozen here.
+    """
+    if gc.get_freeze_count():
+        yield
+        return
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+# PyKEEN 1.11.1 passes the number of the epoch to learning rate schedulers, which PyTorch has deprecated.
+# Proposal: lr_scheduler.step() without it.
+
+
+@contextlib.contextmanager
+def quiet_schedulers() -> Iterator[None]:
+    """Silence the warning that users can do nothing about."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The epoch parameter in `scheduler.step", category=UserWarning)
+        yield
+
+
+# PyKEEN 1.11.1 does not tell its callbacks for gradient clipping which training loop they belong to, so they fail.
+# Proposal: register them like all others.
+
+
+def with_gradient_clipping(
+    *,
+    callbacks: Any = None,
+    callbacks_kwargs: Any = None,
+    gradient_clipping_max_norm: float | None = None,
+    gradient_clipping_norm_type: float | None = None,
+    gradient_clipping_max_abs_value: float | None = None,
+    **kwargs: Any,
+) -> dict[str, Any]:
+    """Clip gradients by callbacks that know the training loop."""
+    from pykeen.training.callbacks import (
+        GradientAbsClippingTrainingCallback,
+        GradientNormClippingTrainingCallback,
+        MultiTrainingCallback,
+    )
+
+    callback = MultiTrainingCallback(callbacks=callbacks, callbacks_kwargs=callbacks_kwargs)
+    if gradient_clipping_max_norm is not None:
+        callback.register_callback(
+            GradientNormClippingTrainingCallback(gradient_clipping_max_norm, norm_type=gradient_clipping_norm_type)
+        )
+    if gradient_clipping_max_abs_value is not None:
+        callback.register_callback(GradientAbsClippingTrainingCallback(gradient_clipping_max_abs_value))
+    return dict(callbacks=callback, **kwargs)
+
+
+# PyKEEN 1.11.1's command line passes its own defaults to pipeline() as if the user had asked for them.
+# Proposal: options without defaults.
+
+
+def without_command_line_defaults(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out what PyKEEN's command line passes to pipeline(), but nobody asked for."""
+    context = click.get_current_context(silent=True)
+    if context is None or not getattr(context.command.callback, "__module__", "").startswith("pykeen."):
+        return dict(kwargs)
+
+    def given(arguments: Mapping[str, Any] | None, **options: str) -> dict[str, Any]:
+        return {
+            name: value
+            for name, value in (arguments or {}).items()
+            if context.get_parameter_source(options.get(name, name)) is not ParameterSource.DEFAULT
+        }
+
+    return {
+        **given(kwargs),
+        "model_kwargs": given(kwargs.get("model_kwargs")),
+        "training_kwargs": given(kwargs.get("training_kwargs"), num_epochs="number_epochs"),
+        "optimizer_kwargs": given(kwargs.get("optimizer_kwargs"), lr="learning_rate"),
+    }

@@ -1,0 +1,75 @@
+"""What PyKEEN's entry point loads: makes the training loops, losses and evaluators known, whatever is imported first.
+
+PyKEEN 1.11.1 looks for plugins in one place only, the entry points of :mod:`pykeen.datasets`, in the middle of its own
+imports. The loss can be registered right then. The rest has to wait until the part of PyKEEN that it extends is complete.
+Proposal: entry points for all resolvers, and training loops that bring defaults for ``pipeline()``, which would leave this
+module with nothing to do.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+from . import losses  # noqa: F401
+from ._compat import when_imported, without_command_line_defaults
+from .datasets import AllEntities, SyntheticGraph
+
+__all__ = [
+    "AllEntities",
+    "SyntheticGraph",
+]
+
+logger = logging.getLogger(__name__)
+
+
+def wrap_pipeline(module: ModuleType) -> None:
+    """Let pipeline() start from this package's recipe, for its own training loops, and record what was derived."""
+    from .recipes import complete, difference
+    from .recording import RecordedResult
+    from .training.base import derived
+
+    def run(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> Any:
+        completed = complete(without_command_line_defaults(kwargs))
+        token = derived.set(difference(completed, kwargs))
+        try:
+            return RecordedResult.of(function(**completed))
+        finally:
+            derived.reset(token)
+
+    _wrap(module, "pipeline", run)
+
+
+def wrap_study(module: ModuleType) -> None:
+    """Let hpo_pipeline() start from this package's recipe, for its own training loops."""
+    from .recipes import complete_study, difference
+
+    def run(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> Any:
+        completed = complete_study(kwargs)
+        logger.info("Derived for all trials: %s", difference(completed, kwargs))
+        return function(**completed)
+
+    _wrap(module, "hpo_pipeline", run)
+
+
+def _wrap(module: ModuleType, name: str, run: Callable[[Callable[..., Any], Mapping[str, Any]], Any]) -> None:
+    """Run a function of PyKEEN's in another way, for this package's training loops only."""
+    from .recipes import is_ours
+
+    function = getattr(module, name)
+
+    @functools.wraps(function)
+    def wrapper(**kwargs: Any) -> Any:
+        return run(function, kwargs) if is_ours(kwargs.get("training_loop")) else function(**kwargs)
+
+    setattr(module, name, wrapper)
+
+
+when_imported("pykeen.evaluation", lambda _: import_module("pykeen_nonsampling.evaluation"))
+when_imported("pykeen.training", lambda _: import_module("pykeen_nonsampling.training"))
+when_imported("pykeen.pipeline.api", wrap_pipeline)
+when_imported("pykeen.hpo.hpo", wrap_study)

@@ -1,0 +1,21 @@
+"""The command line: ``pykeen-nonsampling …``, one module per command."""
+
+from __future__ import annotations
+
+import click
+
+from . import benchmark, compare, models
+
+__all__ = [
+    "main",
+]
+
+
+@click.group()
+@click.version_option(package_name="pykeen-nonsampling")
+def main() -> None:
+    """Train knowledge graph embedding models on every negative triple, without sampling."""
+
+
+for module in (benchmark, compare, models):
+    main.add_command(module.command)

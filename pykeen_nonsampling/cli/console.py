@@ -1,0 +1,51 @@
+"""How commands deal with the terminal: what they refuse, silence and draw."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+from functools import partial
+from typing import Any
+
+import click
+from class_resolver import ClassResolver
+
+__all__ = [
+    "check_matplotlib",
+    "lookup",
+    "make_figure",
+    "silence",
+]
+
+
+def check_matplotlib() -> None:
+    """Refuse to start what could not be drawn in the end."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise click.UsageError('Drawing needs matplotlib: pip install "pykeen-nonsampling[plot]"')
+
+
+def make_figure(width: float, height: float) -> Any:
+    """Make an empty figure, without changing the user's own choice of a canvas."""
+    # matplotlib is an extra
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def silence() -> None:
+    """Let loggers report only errors during a command: everything else is for developers, and would tear progress bars."""
+    for logger in map(logging.getLogger, ("pykeen", "torch_max_mem", "pykeen_nonsampling")):
+        click.get_current_context().call_on_close(partial(logger.setLevel, logger.level))
+        logger.setLevel(logging.ERROR)
+
+
+def lookup(resolver: ClassResolver[Any], name: str, what: str) -> type[Any]:
+    """Find a class by a name that the user gave."""
+    try:
+        return resolver.lookup(name)
+    except KeyError as error:
+        message = f"PyKEEN has no {what} {name!r}: see pykeen ls {what}s."
+        raise click.BadParameter(message, param_hint=f"--{what}") from error

@@ -1,0 +1,127 @@
+"""Which models can be trained without sampling."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import click
+import torch
+from pykeen.datasets.nations import Nations, NationsLiteral
+from pykeen.models import LiteralModel, Model, model_resolver
+from pykeen.triples import CoreTriplesFactory
+
+from ..factorizations import MatrixFactorization
+from ..factorizations.support import format_markdown, list_interactions
+from ..features import factorize_model, features
+from ..losses import NonSamplingLoss
+from ..recipes import model_defaults
+from ..training import FactorizedTrainingLoop, NonSamplingLCWATrainingLoop, NonSamplingTrainingLoop
+from .console import lookup, silence
+
+__all__ = [
+    "command",
+    "inspect_model",
+]
+
+
+def inspect_model(model: type[Model], model_kwargs: Mapping[str, Any]) -> str:
+    """Make a model for a small graph, train it for one step by each of the training loops, and describe it.
+
+    :param model: the class of the model
+    :param model_kwargs: its keyword-based parameters; what is missing has the default that it has in a pipeline
+    :return: the description
+    :raises NotDecomposableError: if the model cannot be trained
+    """
+    kwargs = {**model_defaults(model), **model_kwargs}
+    instance, triples_factory = _make(model, kwargs)
+    factorization = factorize_model(instance)
+    for training_loop in (NonSamplingTrainingLoop, NonSamplingLCWATrainingLoop):
+        loop: FactorizedTrainingLoop = training_loop(model=instance, triples_factory=triples_factory)
+        loop.train(triples_factory, num_epochs=1, use_tqdm=False)
+    with torch.no_grad():
+        heads, _, tails = features(instance, factorization)
+    matrices = ", and |R|·m³ for the relations' matrices" if isinstance(factorization, MatrixFactorization) else ""
+    arguments = ", ".join(f"{name}={value!r}" for name, value in kwargs.items())
+    square = "\nIt is trained on the square of its norm, which ranks the same." if factorization.squares else ""
+    return (
+        f"{model.__name__}({arguments}) can be trained without sampling, exactly, by the training loops nonsampling and "
+        f"nonsamplinglcwa.\n"
+        f"Its score belongs to the family {factorization.family!r}, with m={max(heads.shape[1], tails.shape[1])} features "
+        f"per entity: the sum over all triples costs (|E| + |R|)·m²{matrices}.{square}"
+    )
+
+
+def _make(model: type[Model], kwargs: Mapping[str, Any]) -> tuple[Model, CoreTriplesFactory]:
+    """Make a model for a small graph that has what it needs: literals, or inverse triples."""
+    dataset = NationsLiteral if issubclass(model, LiteralModel) else Nations
+    errors = []
+    for inverse in (False, True):
+        triples_factory = dataset(create_inverse_triples=inverse).training
+        try:
+            return model(triples_factory=triples_factory, loss=NonSamplingLoss(), random_seed=0, **kwargs), triples_factory
+        except (AssertionError, ValueError) as error:
+            errors.append(error)
+    raise ValueError(f"{model.__name__} cannot be made with {dict(kwargs)}: {errors[0]}") from errors[0]
+
+
+@click.command(name="models")
+@click.option("--model", help="The name of a model of PyKEEN's to look at; followed by its keyword arguments.")
+@click.option("--markdown", is_flag=True, help="Print the table as Markdown.")
+@click.argument("arguments", nargs=-1, metavar="[NAME=VALUE]...")
+def command(model: str | None, markdown: bool, arguments: tuple[str, ...]) -> None:
+    """List the models that can be trained without sampling.
+
+    Prints a table of all interactions of PyKEEN: whether their sum over all triples has an exact closed form, under which
+    condition, or why not; the number m of features per entity, and what the sum costs. d, e, k are the sizes in PyKEEN's
+    shapes.
+
+    With --model, makes that model with the given keyword arguments (values are JSON, or else plain text; the rest has the
+    defaults of a pipeline), and says whether it can be trained, and if not, what to change:
+
+        pykeen-nonsampling models --model TransE scoring_fct_norm=1
+    """
+    if model is None:
+        if arguments:
+            raise click.UsageError(f"{' '.join(arguments)} needs --model NAME: of which model are these the arguments?")
+        _print_table(markdown)
+        return
+    silence()
+    kwargs = dict(map(_parse_argument, arguments))
+    try:
+        click.echo(inspect_model(lookup(model_resolver, model, "model"), kwargs))
+    except (KeyError, NotImplementedError, TypeError, ValueError) as error:
+        raise click.ClickException(str(error.args[0])) from error
+
+
+def _parse_argument(argument: str) -> tuple[str, Any]:
+    """Divide NAME=VALUE."""
+    name, equals, value = argument.partition("=")
+    if not (name and equals):
+        raise click.UsageError(f"{argument!r} is not a keyword argument: write NAME=VALUE, e.g. embedding_dim=64.")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, value
+
+
+def _print_table(markdown: bool) -> None:
+    """Print the table of all interactions."""
+    rows = list(list_interactions())
+    if markdown:
+        click.echo(format_markdown(rows))
+        return
+    trained = [row for row in rows if row.family]
+    table = [("interaction", "family", "m", "exact", "cost")]
+    table += [(row.interaction, row.family, row.features, row.exact, row.cost) for row in trained]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for line in table:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+    click.echo("\nm: the number of features per entity; d, k: sizes in PyKEEN's shapes; m₀: the base's m.")
+    click.echo("\nThese cannot be trained without sampling:\n")
+    for row in rows:
+        if not row.family:
+            click.echo(
+                click.wrap_text(f"{row.interaction}: {row.exact.removeprefix('no: ')}", width=100, subsequent_indent="    ")
+            )

@@ -1,0 +1,71 @@
+"""Which interactions can be trained without sampling, under what condition, and why others cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from pykeen.nn.modules import Interaction, interaction_resolver
+
+from .base import Factorization
+from .matrices import MatrixFactorization
+from .reasons import explain
+from .resolver import factorization_resolver, factorize
+from .wrappers import WRAPPERS, find_wrapper
+
+__all__ = [
+    "Row",
+    "format_markdown",
+    "list_interactions",
+]
+
+
+@dataclass(frozen=True)
+class Row:
+    """What there is to know about an interaction."""
+
+    interaction: str
+    #: "yes", a condition, or why not
+    exact: str
+    family: str = ""
+    #: the number of features of an entity
+    features: str = ""
+    #: the number of operations for the sum over all triples
+    cost: str = ""
+
+
+def list_interactions() -> Iterator[Row]:
+    """Go through all interactions of the installed version of PyKEEN, and those that a factorization is registered for."""
+    registered = {cls.interaction_cls: cls for cls in factorization_resolver}
+    interactions: set[type[Interaction]] = {*interaction_resolver, *registered, *WRAPPERS}
+    for cls in sorted(interactions, key=lambda cls: (cls in WRAPPERS, cls.__name__.lower())):
+        name = cls.__name__.removesuffix("Interaction")
+        if cls in WRAPPERS:
+            wrapper = WRAPPERS[cls]
+            yield Row(
+                name, f"if {wrapper.condition}", "that of the base", wrapper.feature_size, "that of the base, with this m"
+            )
+        elif cls in registered:
+            yield _describe(name, registered[cls])
+        elif find_wrapper(cls) is not None:
+            # a wrapper that brings its base, like SimplE
+            yield _describe(name, factorize(cls()))
+        else:
+            yield Row(name, f"no: {explain(cls.__name__) or 'not examined yet.'}")
+
+
+def _describe(name: str, factorization: Factorization | type[Factorization]) -> Row:
+    """Describe an interaction that has a factorization."""
+    cls = factorization if isinstance(factorization, type) else type(factorization)
+    cubic = " + |R|·m³" if issubclass(cls, MatrixFactorization) else ""
+    exact = "yes" if factorization.condition is None else f"if {factorization.condition}"
+    return Row(name, exact, factorization.family, factorization.feature_size, f"(|E| + |R|)·m²{cubic}")
+
+
+def format_markdown(rows: Iterable[Row]) -> str:
+    """Write the rows as a table in Markdown."""
+    lines = ["| interaction | family | features m | exact | cost |", "|---|---|---|---|---|"]
+    for row in rows:
+        cells = (row.interaction, row.family, row.features, row.exact, row.cost)
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines)

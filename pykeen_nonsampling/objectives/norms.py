@@ -1,0 +1,46 @@
+"""What vectors cost: their norms, weighted by how often they occur in observed triples."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+__all__ = [
+    "sum_of_norms",
+]
+
+
+class _SumOfNorms(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weights: Tensor, power: float) -> Tensor:
+        # x |x|^(p - 2), also where x is zero
+        if power == 3:
+            gradient = x * x.abs()
+        elif power == 2:
+            gradient = x.clone()
+        else:
+            gradient = x.sgn().mul_(x.abs().pow_(power - 1))
+        gradient.mul_(weights.to(x.dtype).view(-1, *(1,) * (x.ndim - 1)))
+        total = torch.vdot(x.reshape(-1), gradient.view(-1)).real
+        ctx.gradient = gradient.mul_(power)
+        return total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
+        gradient, ctx.gradient = ctx.gradient, None
+        return gradient.mul_(grad_outputs[0]), None, None
+
+
+def sum_of_norms(x: Tensor, weights: Tensor, power: float) -> Tensor:
+    r"""Sum $w_i \|x_i\|_p^p$ over the rows; of complex numbers, absolute values count. Value and gradient in one sweep.
+
+    :param x: shape: (n, …), the vectors, real or complex
+    :param weights: shape: (n,), the weights
+    :param power: the power p
+    :return: the sum
+    """
+    return _SumOfNorms.apply(x, weights, power)

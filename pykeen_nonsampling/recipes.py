@@ -1,0 +1,198 @@
+"""Defaults for this package's training loops, where PyKEEN's pipelines would fill in those of its sampling loops.
+
+:func:`complete` is the recipe for :func:`pykeen.pipeline.pipeline`, and :func:`complete_study` the one for
+:func:`pykeen.hpo.hpo_pipeline`. Both are pure functions. With the package installed, the pipelines use them by themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pykeen.losses import Loss, loss_resolver
+from pykeen.models import (
+    CP,
+    RESCAL,
+    UM,
+    AutoSF,
+    ComplEx,
+    DistMA,
+    DistMult,
+    HolE,
+    Model,
+    MuRE,
+    PairRE,
+    QuatE,
+    RotatE,
+    SimplE,
+    TransE,
+    TransF,
+    TuckER,
+    model_resolver,
+)
+from pykeen.training import TrainingLoop, training_loop_resolver
+
+from .losses import check_loss
+from .training import FactorizedTrainingLoop
+from .training.base import check_negative_sampler
+
+__all__ = [
+    "LEARNING_RATE",
+    "REQUIRED",
+    "SUITABLE",
+    "complete",
+    "complete_study",
+    "difference",
+    "format_markdown",
+    "is_ours",
+    "model_defaults",
+    "required_kwargs",
+]
+
+#: Large steps at first, which a full batch allows, and small ones in the end. PyKEEN's default for Adam is 0.001.
+LEARNING_RATE = 0.02
+
+#: What a model needs for a factorization, where PyKEEN's defaults leave it without one
+REQUIRED: Mapping[type[Model], Mapping[str, Any]] = {
+    MuRE: dict(p=2, power_norm=True),
+    PairRE: dict(p=2),
+    TransE: dict(scoring_fct_norm=2),
+    TuckER: dict(dropout_0=0.0, dropout_1=0.0, dropout_2=0.0, apply_batch_normalization=False),
+    UM: dict(scoring_fct_norm=2),
+}
+
+_SMALL = dict(entity_initializer="xavier_normal", relation_initializer="xavier_normal")
+
+#: What suits a squared loss better than PyKEEN's defaults: scores must be able to reach 1 and 0, so vectors are free in
+#: length and small at the start; vectors of distances make them as large at the start as those of false triples should be
+SUITABLE: Mapping[type[Model], Mapping[str, Any]] = {
+    AutoSF: dict(embedding_kwargs=dict(initializer="xavier_normal")),
+    CP: _SMALL,
+    ComplEx: dict(**_SMALL, regularizer=None),
+    DistMA: _SMALL,
+    DistMult: dict(**_SMALL, regularizer=None, entity_constrainer=None),
+    HolE: dict(entity_initializer="normal_norm", relation_initializer="normal_norm", entity_constrainer=None),
+    MuRE: dict(entity_initializer_kwargs=dict(std=0.05)),
+    PairRE: dict(relation_initializer_kwargs=dict(a=-(3**0.5), b=3**0.5)),
+    QuatE: dict(entity_regularizer=None, relation_regularizer=None),
+    RESCAL: dict(**_SMALL, regularizer=None),
+    RotatE: dict(entity_initializer="normal_norm"),
+    SimplE: _SMALL,
+    TransF: _SMALL,
+    TuckER: dict(core_tensor_initializer="xavier_normal"),
+    UM: dict(entity_initializer="normal_norm"),
+}
+
+_OPTIMIZATION = ("optimizer", "optimizer_kwargs", "lr_scheduler", "lr_scheduler_kwargs")
+
+
+def is_ours(training_loop: str | type[TrainingLoop[Any]] | None) -> bool:
+    """Whether a training loop is one of this package's."""
+    return issubclass(training_loop_resolver.lookup(training_loop), FactorizedTrainingLoop)
+
+
+def required_kwargs(model: type[Model]) -> dict[str, Any]:
+    """Return the keyword arguments that a model needs to be trained at all."""
+    return dict(REQUIRED.get(model, {}))
+
+
+def model_defaults(model: type[Model]) -> dict[str, Any]:
+    """Return the keyword arguments that replace PyKEEN's defaults of a model."""
+    return {**REQUIRED.get(model, {}), **SUITABLE.get(model, {})}
+
+
+def complete(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Fill in what :func:`pykeen.pipeline.pipeline` should get for one of this package's training loops.
+
+    This is the loss, parameters of the model, the whole graph as batch, and, unless anything is said about them, optimizer
+    and learning rate schedule. What is given stays. For other training loops, nothing changes.
+
+    :param kwargs: the keyword arguments of a pipeline
+    :return: the completed ones
+    :raises ValueError: if a loss or a negative sampler is named that cannot be used
+    """
+    if not is_ours(kwargs.get("training_loop")):
+        return dict(kwargs)
+    training_kwargs = {"batch_size": None, **(kwargs.get("training_kwargs") or {})}
+    completed = _complete_model(_complete_loss({**kwargs, "training_kwargs": training_kwargs}))
+    if any(completed.get(name) for name in _OPTIMIZATION):
+        return completed
+    completed |= {"optimizer": "Adam", "optimizer_kwargs": dict(lr=LEARNING_RATE)}
+    epochs = completed.get("epochs") or training_kwargs.get("num_epochs")
+    if epochs and completed.get("stopper") in (None, "nop"):
+        # with an early stopper, the last epoch is not known beforehand
+        completed |= {"lr_scheduler": "CosineAnnealingLR", "lr_scheduler_kwargs": dict(T_max=epochs)}
+    return completed
+
+
+def complete_study(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Fill in what :func:`pykeen.hpo.hpo_pipeline` should get for one of this package's training loops.
+
+    This is the loss with its search space, and parameters of the model. What is given stays. For other training loops,
+    nothing changes.
+
+    :param kwargs: the keyword arguments of a study
+    :return: the completed ones
+    :raises ValueError: if a loss or a negative sampler is named that cannot be used
+    """
+    if not is_ours(kwargs.get("training_loop")):
+        return dict(kwargs)
+    training_loop: Any = training_loop_resolver.lookup(kwargs["training_loop"])
+    given = kwargs.get("model_kwargs") or {}
+    completed = _complete_model(_complete_loss(kwargs))
+    if "regularizer" in completed.get("model_kwargs", {}) and "regularizer" not in given:
+        # in a study, it has a place of its own
+        completed["model_kwargs"].pop("regularizer")
+        completed["regularizer"] = "no"
+    loss_kwargs = completed.get("loss_kwargs") or {}
+    ranges = {name: space for name, space in training_loop.loss_hpo_default.items() if name not in loss_kwargs}
+    return {**completed, "loss_kwargs_ranges": {**ranges, **(completed.get("loss_kwargs_ranges") or {})}}
+
+
+def difference(completed: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what was filled in, one level deep."""
+    added = {}
+    for name, value in completed.items():
+        old = given.get(name)
+        if isinstance(value, Mapping):
+            value = {key: x for key, x in value.items() if key not in (old or {}) and key != "batch_size"}
+            if value:
+                added[name] = value
+        elif old is None and value is not None:
+            added[name] = value
+    return added
+
+
+def _complete_loss(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Put the default loss in place, or check the one that is named."""
+    check_negative_sampler(kwargs.get("negative_sampler"), kwargs.get("negative_sampler_kwargs"))
+    loss = kwargs.get("loss") or (kwargs.get("model_kwargs") or {}).get("loss")
+    if loss is not None:
+        check_loss(type(loss) if isinstance(loss, Loss) else loss_resolver.lookup(loss))
+        return dict(kwargs)
+    if isinstance(kwargs.get("model"), Model):
+        # it brings its loss, which the training loop looks at
+        return dict(kwargs)
+    return {**kwargs, "loss": "nonsampling"}
+
+
+def _complete_model(kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Put the defaults of the model in place."""
+    model = kwargs.get("model")
+    if model is None or isinstance(model, Model):
+        return kwargs
+    defaults = model_defaults(model_resolver.lookup(model))
+    if kwargs.get("regularizer"):
+        defaults.pop("regularizer", None)
+    return {**kwargs, "model_kwargs": {**defaults, **(kwargs.get("model_kwargs") or {})}}
+
+
+def format_markdown() -> str:
+    """Write the defaults of all models as a table in Markdown."""
+    lines = ["| model | required for a factorization | suits a squared loss |", "|---|---|---|"]
+    for model in sorted({*REQUIRED, *SUITABLE}, key=lambda cls: cls.__name__.lower()):
+        cells = (
+            "<br>".join(f"`{name}={value!r}`" for name, value in x.get(model, {}).items()) for x in (REQUIRED, SUITABLE)
+        )
+        lines.append(f"| {model.__name__} | {' | '.join(cells)} |")
+    return "\n".join(lines)

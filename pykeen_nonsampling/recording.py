@@ -1,0 +1,35 @@
+"""What a run was made with, in its results."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from pykeen.pipeline.api import PipelineResult
+
+from .losses import describe
+
+__all__ = [
+    "RecordedResult",
+]
+
+
+@dataclass
+class RecordedResult(PipelineResult):
+    """A result of a pipeline whose ``results.json`` has the configuration, with all weights of the loss."""
+
+    @classmethod
+    def of(cls, result: PipelineResult) -> RecordedResult:
+        """Take over a result; its configuration gets the loss that was trained with."""
+        values = {field.name: getattr(result, field.name) for field in fields(PipelineResult)}
+        configuration = dict(result.configuration)
+        model_kwargs = configuration.get("model_kwargs")
+        if isinstance(model_kwargs, Mapping) and "loss" in model_kwargs:
+            configuration["model_kwargs"] = {**model_kwargs, "loss": result.model.loss}
+        return cls(**{**values, "configuration": configuration})
+
+    def _get_results(self) -> Mapping[str, Any]:
+        configuration = json.loads(json.dumps(self.configuration, default=describe))
+        return {**super()._get_results(), "configuration": configuration}

@@ -1,0 +1,18 @@
+"""One pass over the observed triples of a side: scores, costs and gradients.
+
+Of all triples, only the observed ones are looked at one by one, and that is where the time goes. So this is the package that
+knows about speed: a :class:`Problem` is data, and a sweep is whatever turns it into a sum and its gradients.
+"""
+
+from .base import Gradients, Problem, Sweep, check_memory_budget, free_memory, sum_of_costs
+from .plain import PlainSweep
+
+__all__ = [
+    "Gradients",
+    "PlainSweep",
+    "Problem",
+    "Sweep",
+    "check_memory_budget",
+    "free_memory",
+    "sum_of_costs",
+]

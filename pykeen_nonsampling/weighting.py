@@ -1,0 +1,274 @@
+"""What triples, queries and candidates weigh: from the parameters of a loss to tensors, and their defaults.
+
+No other module knows a default weight.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from class_resolver import HintOrType, OptionalKwargs
+from pykeen.triples.weights import LossWeighter, loss_weighter_resolver
+from pykeen.typing import LABEL_HEAD, Target
+from torch import Tensor
+
+from .losses import MomentLoss
+from .moments import Weights
+from .triples import SideWeights, TripleIndex
+
+__all__ = [
+    "CONSTANTS",
+    "closed_world_defaults",
+    "constant",
+    "format_markdown",
+    "local_closed_world_defaults",
+    "weigh_closed_world",
+    "weigh_local_closed_world",
+    "weigh_triples",
+]
+
+#: The constants behind default weights, by the family of the model's factorization where that matters
+CONSTANTS: Mapping[str, Mapping[str, float]] = {
+    # what all candidates of a query with one positive weigh, relative to that positive. No score of unit vectors is far
+    # from 1/3, so for distances the sum over all candidates is large, whatever is learned.
+    "mass of a query's candidates": {"any": 100.0, "squared distance": 3.0},
+    # what all triples weigh in the closed world, relative to all positives; never more than that of a query
+    "mass of all triples": {"any": 20.0},
+    # the exponent of the number of a query's positives, unless negatives would weigh more than positives
+    "exponent of queries": {"any": 0.5},
+    # the exponent of the number of triples that a candidate is the answer of
+    "exponent of candidates": {"any": 0.5},
+    # what the vectors of a triple weigh, relative to its score; lengths of vectors mean something for distances
+    "regularization": {"any": 0.03, "squared distance": 0.0},
+}
+
+
+def format_markdown() -> str:
+    """Write the constants as a table in Markdown."""
+    lines = ["| constant | any model | squared distances |", "|---|---|---|"]
+    for name, values in CONSTANTS.items():
+        lines.append(f"| {name} | {values['any']:g} | {constant(name, 'squared distance'):g} |")
+    return "\n".join(lines)
+
+
+def constant(name: str, family: str) -> float:
+    """Look up a constant for a family of factorizations."""
+    return CONSTANTS[name].get(family, CONSTANTS[name]["any"])
+
+
+def closed_world_defaults(loss: MomentLoss, index: TripleIndex, family: str) -> dict[str, float]:
+    """Derive weights for the closed world from the graph and the model.
+
+    :param loss: the loss, for what the user has set
+    :param index: the training triples
+    :param family: the family of the model's factorization
+    :return: all weights, by the names of the loss's parameters
+    """
+    mass = min(constant("mass of all triples", family), constant("mass of a query's candidates", family))
+    share = len(index) / (index.num_entities**2 * index.num_relations)
+    return {
+        "negative_weight": loss.positive_weight * min(1.0, mass * share),
+        "regularization_weight": constant("regularization", family),
+    }
+
+
+def local_closed_world_defaults(loss: MomentLoss, index: TripleIndex, family: str) -> dict[str, float]:
+    """Derive weights for the local closed world from the graph and the model.
+
+    :param loss: the loss, for what the user has set
+    :param index: the training triples
+    :param family: the family of the model's factorization
+    :return: all weights, by the names of the loss's parameters
+    """
+    mass, exponent = constant("mass of a query's candidates", family), constant("exponent of queries", family)
+    negative_weight = loss.positive_weight * min(1.0, mass / index.num_entities)
+    # small graphs suffer from negatives that weigh more than positives, so the exponent is at most what avoids that
+    most = max(int(index.counts.max()), _most_heads(index))
+    if most > 1:
+        ratio = loss.positive_weight / (loss.negative_weight or negative_weight)
+        exponent = min(exponent, max(0.0, math.log(ratio) / math.log(most)))
+    # if the user says how to weigh entities, nothing is added to that
+    by_entity = loss.tail_weight if loss.head_weight is None else loss.head_weight
+    return {
+        "negative_weight": negative_weight,
+        "query_weight": exponent,
+        "candidate_weight": constant("exponent of candidates", family) if by_entity is None else 0.0,
+        "regularization_weight": constant("regularization", family),
+    }
+
+
+def _most_heads(index: TripleIndex) -> int:
+    """Find the largest number of heads that a pair of relation and tail has."""
+    _, relations, tails = index.triples.unbind(dim=-1)
+    return int((relations * index.num_entities + tails).unique(return_counts=True)[1].max())
+
+
+def weigh_triples(loss: MomentLoss, index: TripleIndex, dtype: torch.dtype) -> Weights:
+    """Weigh all triples by their head, relation and tail.
+
+    :param loss: the loss
+    :param index: the training triples, from heads to tails
+    :param dtype: the data type of weights
+    :return: the weights
+    """
+    given, relations = index.pairs.unbind(dim=-1)
+    heads, by_relation = (
+        torch.zeros(size, dtype=dtype, device=ids.device).index_add_(0, ids, index.counts.to(dtype))
+        for ids, size in ((given, index.num_entities), (relations, index.num_relations))
+    )
+    tails = index.answers.bincount(minlength=index.num_entities).to(dtype)
+    return Weights(
+        *(
+            _by_count(f"{name}_weight", getattr(loss, f"{name}_weight"), counts)
+            for name, counts in (("head", heads), ("relation", by_relation), ("tail", tails))
+        )
+    )
+
+
+def weigh_closed_world(
+    loss: MomentLoss,
+    index: TripleIndex,
+    weights: Weights,
+    loss_weighter: HintOrType[LossWeighter],
+    loss_weighter_kwargs: OptionalKwargs,
+    dtype: torch.dtype,
+) -> SideWeights:
+    """Weigh the triples of a graph in the closed world.
+
+    :param loss: the loss, with all its weights
+    :param index: the triples, from heads to tails
+    :param weights: the weights of all triples as negatives
+    :param loss_weighter: weighs positives
+    :param loss_weighter_kwargs: additional keyword-based parameters for it
+    :param dtype: the data type of weights
+    :return: the weights
+    :raises ValueError: if the loss has weights of queries or candidates
+    """
+    for name in ("query_weight", "candidate_weight"):
+        value = getattr(loss, name)
+        if value:
+            raise ValueError(
+                f"{name}={value} has no use in the closed world, where all triples count and none belongs to a query. "
+                f"Use head_weight, relation_weight and tail_weight, or training_loop='nonsamplinglcwa'."
+            )
+    positives: Tensor | float = loss.positive_weight
+    weighter = _make_weighter(loss_weighter, loss_weighter_kwargs)
+    if weighter is not None:
+        by_triple = weighter.weight_triples(index.triples).to(dtype).expand(len(index))
+        positives = positives * _check_weights(by_triple, f"{weighter} gives", "of a triple")
+    return SideWeights(positives, queries=_given(loss.negative_weight), answers=weights.of(index.triples))
+
+
+def weigh_local_closed_world(
+    loss: MomentLoss,
+    index: TripleIndex,
+    target: Target,
+    weights: Weights,
+    loss_weighter: HintOrType[LossWeighter],
+    loss_weighter_kwargs: OptionalKwargs,
+    dtype: torch.dtype,
+) -> SideWeights:
+    """Weigh the triples, queries and candidates of one side in the local closed world.
+
+    :param loss: the loss, with all its weights
+    :param index: the triples, from the other end to the target
+    :param target: the end that answers
+    :param weights: the weights of all triples as negatives
+    :param loss_weighter: weighs queries, positives and negatives alike, as in PyKEEN's LCWA loop
+    :param loss_weighter_kwargs: additional keyword-based parameters for it
+    :param dtype: the data type of weights
+    :return: the weights
+    """
+    (entities, relations), counts = index.pairs.unbind(dim=-1), index.counts.to(dtype)
+    given, answers = (weights.tails, weights.heads) if target == LABEL_HEAD else (weights.heads, weights.tails)
+    queries = _given(loss.negative_weight) * _weigh("query_weight", loss.query_weight, counts, entities, relations, counts)
+    if given is not None:
+        queries = queries * given[entities]
+    if weights.relations is not None:
+        queries = queries * weights.relations[relations]
+    positives: Tensor | float = loss.positive_weight
+    weighter = _make_weighter(loss_weighter, loss_weighter_kwargs)
+    if weighter is not None:
+        whole = _weigh_queries(weighter, entities, relations, target).to(dtype)
+        queries, positives = queries * whole, positives * whole[index.query_index]
+    answered = index.answers.bincount(minlength=index.num_entities).to(dtype)
+    candidates = _by_count("candidate_weight", loss.candidate_weight, answered)
+    if answers is not None:
+        candidates = answers if candidates is None else answers * candidates
+    return SideWeights(positives, queries, candidates, answers=1.0 if candidates is None else candidates[index.answers])
+
+
+def _given(weight: float | None) -> float:
+    return 1.0 if weight is None else weight
+
+
+def _make_weighter(loss_weighter: HintOrType[LossWeighter], kwargs: OptionalKwargs) -> LossWeighter | None:
+    return loss_weighter_resolver.make_safe(loss_weighter, kwargs)  # type: ignore[arg-type]
+
+
+def _weigh_queries(weighter: LossWeighter, entities: Tensor, relations: Tensor, target: Target) -> Tensor:
+    """Let a loss weighter weigh whole queries."""
+    e, r = entities[:, None], relations[:, None]
+    advice = "Use one whose weights depend on the relation and the given entity alone, e.g. RelationLossWeighter."
+    try:
+        weights = weighter(h=None, r=r, t=e) if target == LABEL_HEAD else weighter(h=e, r=r, t=None)
+    except Exception as error:
+        raise ValueError(
+            f"{weighter} cannot weigh all candidates of a query at once, for which it gets {target}=None: {error!r}. "
+            f"{advice}"
+        ) from error
+    if weights.numel() > 1 and weights.shape != e.shape:
+        raise ValueError(
+            f"{weighter} gives weights of shape {tuple(weights.shape)} for {len(e)} queries, which differ among the "
+            f"candidates of a query. {advice}"
+        )
+    return _check_weights(weights.expand(e.shape).squeeze(dim=-1), f"{weighter} gives", "of a query")
+
+
+def _by_count(name: str, weight: Any, counts: Tensor) -> Tensor | None:
+    """Weigh entities or relations by how often they occur, such that the mean of the weights is 1.
+
+    :param name: the name of the loss's parameter
+    :param weight: an exponent, or a function of the numbers; nothing, if all weigh the same
+    :param counts: the numbers
+    :return: the weights
+    """
+    if not weight:
+        return None
+    weights = _weigh(name, weight, 1 + counts, counts)
+    mean = weights.mean()
+    if not mean > 0:
+        raise ValueError(f"{name}={weight} gives nothing but zeros, so there would be no negatives.")
+    return weights / mean
+
+
+def _weigh(name: str, weight: Any, base: Tensor, *arguments: Tensor) -> Tensor:
+    """Compute weights by an exponent, or by a function.
+
+    :param name: the name of the loss's parameter
+    :param weight: the exponent, or the function; nothing stands for an exponent of 0
+    :param base: what the exponent is of
+    :param arguments: the arguments of the function
+    :return: the weights, as many as there are numbers
+    """
+    if not callable(weight):
+        return base.pow(weight or 0.0)
+    weights: Tensor = weight(*arguments)
+    if weights.shape != base.shape:
+        raise ValueError(
+            f"{name}={weight} gives weights of shape {tuple(weights.shape)}, but the shape must be {tuple(base.shape)}."
+        )
+    return _check_weights(weights.to(base), f"{name}={weight} gives", "")
+
+
+def _check_weights(weights: Tensor, giver: str, what: str) -> Tensor:
+    """Refuse weights that are not finite numbers ≥ 0."""
+    if (weights.isfinite() & (weights >= 0)).all():
+        return weights
+    raise ValueError(
+        f"{giver} weights from {weights.min().item()} to {weights.max().item()}, but a weight {what}".rstrip()
+        + " must be a finite number ≥ 0."
+    )

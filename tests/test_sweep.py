@@ -1,0 +1,209 @@
+"""Every sweep gives the same, in blocks of any size."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import pytest
+import torch
+from cases import SWEEPS
+from pykeen.datasets import Nations
+from pykeen.models import DistMult
+from pykeen.nn.modules import DistMultInteraction
+from torch import Tensor
+
+from pykeen_nonsampling import NonSamplingLoss, NonSamplingTrainingLoop, Objective
+from pykeen_nonsampling.factorizations import factorize
+from pykeen_nonsampling.moments import Moments
+from pykeen_nonsampling.objectives import Scores, SquaredObjective
+from pykeen_nonsampling.sweep import PlainSweep, Problem, free_memory, plain, sum_of_costs
+from pykeen_nonsampling.sweep.products import GatherProducts, SparseProducts, products_for
+from pykeen_nonsampling.triples import Side, SideWeights, TripleIndex
+
+#: A part of Nations
+INDEX = TripleIndex.from_factory(Nations().training, num_entities=14, num_relations=55).take(slice(0, 90))
+
+
+class CubicObjective(Objective):
+    """Cubic in the positives, and the mean and the spread of all candidates beside it."""
+
+    def cost(self, scores: Scores) -> Tensor:
+        f = scores.positives
+        total = (scores.positive_weights * (f**3 - f)).sum()
+        if scores.candidates is not None:
+            moments = scores.candidates
+            total = total + (scores.query_weights * (moments.second / moments.count + moments.first).cos()).sum()
+        return total
+
+
+def make_features() -> list[Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(n, 6, dtype=torch.double, generator=generator).requires_grad_() for n in (14, 55, 14)]
+
+
+def make_problem(heads: Tensor, relations: Tensor, tails: Tensor, local: bool = True, **kwargs: Any) -> Problem:
+    generator = torch.Generator().manual_seed(1)
+    weights = SideWeights(
+        positives=torch.rand(len(INDEX), dtype=torch.double, generator=generator),
+        queries=torch.rand(INDEX.num_queries, dtype=torch.double, generator=generator),
+    )
+    form = factorize(DistMultInteraction()).form
+    candidates = Moments.of(tails) if local else None
+    return Problem(Side("tail", INDEX, weights), form, CubicObjective(), heads, relations, tails, candidates, **kwargs)
+
+
+def plain_sum(problem: Problem) -> Tensor:
+    """Compute the same by automatic differentiation, with a row of scores per query."""
+    weights: Any = problem.side.weights
+    e, r = INDEX.pairs.unbind(dim=-1)
+    f = (problem.given[e] * problem.relations[r]) @ problem.answers.T
+    positives = f[INDEX.query_index, INDEX.answers]
+    total = (weights.positives * (positives**3 - positives)).sum()
+    if problem.candidates is not None:
+        total = total + (weights.queries * (f.square().mean(dim=1) + f.sum(dim=1)).cos()).sum()
+    return total
+
+
+@pytest.mark.parametrize("sweep", SWEEPS)
+@pytest.mark.parametrize("memory_budget", [1, 10_000, 10**9, None])
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("local", [False, True])
+@pytest.mark.parametrize("factor", [1.0, 0.3])
+def test_sum_and_gradients_equal_automatic_differentiation(
+    sweep: str, memory_budget: int | None, shared: bool, local: bool, factor: float
+) -> None:
+    features = make_features()
+    if shared:
+        features[2] = features[0]
+    problem = make_problem(*features, local=local)
+    total, expected = sum_of_costs(problem, SWEEPS[sweep](memory_budget)), plain_sum(problem)
+    torch.testing.assert_close(total, expected)
+    inputs = features[:2] if shared else features
+    for actual, wanted in zip(
+        torch.autograd.grad(factor * total, inputs), torch.autograd.grad(factor * expected, inputs), strict=True
+    ):
+        torch.testing.assert_close(actual, wanted)
+
+
+@pytest.mark.parametrize("sweep", SWEEPS)
+def test_nothing_is_left_of_one_sweep_in_the_next(sweep: str) -> None:
+    """Memory is used again, also for other sizes, data types and objectives."""
+    sweeper, features = SWEEPS[sweep](10_000), make_features()
+    problem = make_problem(*features)
+    first = sum_of_costs(problem, sweeper)
+    half = [x.detach()[:, :3].float() for x in features]
+    narrow = Problem(
+        Side("tail", INDEX.take(slice(0, 40))), problem.form, SquaredObjective(), *half, candidates=Moments.of(half[2])
+    )
+    expected = SWEEPS[sweep](None)(narrow, False)[0]
+    torch.testing.assert_close(sweeper(narrow, False)[0], expected)
+    assert torch.equal(sum_of_costs(problem, sweeper), first)
+
+
+@pytest.mark.parametrize("sweep", SWEEPS)
+def test_problem_is_left_as_it_was(sweep: str) -> None:
+    features = [x.detach() for x in make_features()]
+    before = [x.clone() for x in features]
+    SWEEPS[sweep](None)(make_problem(*features), True)
+    assert all(torch.equal(x, y) for x, y in zip(before, features, strict=True))
+
+
+@pytest.mark.parametrize("sweep", SWEEPS)
+def test_without_gradient(sweep: str) -> None:
+    features = make_features()
+    with torch.inference_mode():
+        total = sum_of_costs(make_problem(*features), SWEEPS[sweep](None))
+    assert not total.requires_grad
+    torch.testing.assert_close(total, plain_sum(make_problem(*features)).detach())
+    # what was allocated in inference mode would be of no use outside
+    sweeper = SWEEPS[sweep](None)
+    with torch.inference_mode():
+        sum_of_costs(make_problem(*features), sweeper)
+    sum_of_costs(make_problem(*features), sweeper).backward()
+
+
+def test_blocks_go_with_their_index() -> None:
+    sweeper, features = PlainSweep(), [x.detach() for x in make_features()]
+    index = TripleIndex(INDEX.triples, 14, 55)
+    problem = Problem(Side("tail", index), factorize(DistMultInteraction()).form, SquaredObjective(), *features)
+    sweeper(problem, False)
+    (blocks,) = (blocks for _, blocks in sweeper._blocks.values())
+    sweeper(problem, False)
+    assert next(iter(sweeper._blocks.values()))[1] is blocks
+    del problem, index, blocks
+    gc.collect()
+    assert not sweeper._blocks
+
+
+@pytest.mark.parametrize("dtype", [torch.float, torch.double])
+def test_fast_products_where_the_build_has_them(dtype: torch.dtype) -> None:
+    products = products_for(torch.device("cpu"), dtype)
+    assert isinstance(products, SparseProducts if torch.backends.mkl.is_available() else GatherProducts)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("requires MKL"), NotImplementedError("no such operator on this device")])
+def test_fallback_where_it_has_not(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def fail(*args: Any, **kwargs: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(torch.sparse, "sampled_addmm", fail)
+    assert isinstance(products_for.__wrapped__(torch.device("cpu"), torch.float), GatherProducts)
+
+
+def test_fallback_where_they_are_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SparseProducts, "scores", lambda *args: torch.zeros(3))
+    assert isinstance(products_for.__wrapped__(torch.device("cpu"), torch.float), GatherProducts)
+
+
+class TestBlockSize:
+    def test_fits_the_cache(self) -> None:
+        assert plain.block_size(200, 4, torch.device("cpu"), 2**40) == plain.CACHED_ELEMENTS // 200
+
+    @pytest.mark.parametrize("budget", [10**5, 10**6, 10**7])
+    def test_fits_the_budget(self, budget: int) -> None:
+        size = plain.block_size(100, 8, torch.device("cpu"), budget)
+        assert size * 100 * 8 * plain.MATRICES <= budget < (size + 1) * 100 * 8 * plain.MATRICES
+
+    def test_is_at_least_one(self) -> None:
+        assert plain.block_size(10**9, 8, torch.device("cpu"), 1) == 1
+
+    def test_default_is_a_quarter_of_what_is_free(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(plain, "free_memory", lambda device: 4 * 10**6)
+        for device in ("cpu", "cuda"):
+            explicit = plain.block_size(100, 8, torch.device(device), 10**6)
+            assert plain.block_size(100, 8, torch.device(device)) == explicit == 10**6 // (100 * 8 * plain.MATRICES)
+
+    def test_free_memory(self) -> None:
+        assert free_memory(torch.device("cpu")) > 0
+        assert free_memory(torch.device("meta")) == 2**30
+
+    def test_large_queries_are_gathered_in_chunks(self) -> None:
+        """A query with more answers than a block has room for is one block, but its vectors are not gathered at once."""
+        index = TripleIndex(torch.tensor([[0, 0, a] for a in range(10)]), 10, 1)
+        sweeper = PlainSweep(memory_budget=plain.MATRICES * 6 * 8 * 3, products=GatherProducts())
+        features = [torch.randn(n, 6, dtype=torch.double) for n in (10, 1, 10)]
+        problem = Problem(Side("tail", index), factorize(DistMultInteraction()).form, SquaredObjective(), *features)
+        total, gradients = sweeper(problem, True)
+        ((_, (block,)),) = sweeper._blocks.values()
+        assert [len(range(*part.indices(10))) for part in block.chunks] == [3, 3, 3, 1]
+        expected, expected_gradients = PlainSweep()(problem, True)
+        torch.testing.assert_close(total, expected)
+        assert gradients is not None
+        assert expected_gradients is not None
+        torch.testing.assert_close(gradients.given, expected_gradients.given)
+        torch.testing.assert_close(gradients.answers, expected_gradients.answers)
+
+
+@pytest.mark.parametrize("memory_budget", [1, 5_000, 200_000])
+def test_training_is_the_same_for_any_budget(memory_budget: int) -> None:
+    dataset = Nations()
+    losses = []
+    for budget in (None, memory_budget):
+        model = DistMult(triples_factory=dataset.training, random_seed=0, loss=NonSamplingLoss()).double()
+        loop = NonSamplingTrainingLoop(model=model, triples_factory=dataset.training, memory_budget=budget)
+        losses.append(loop.train(dataset.training, num_epochs=3, use_tqdm=False))
+        assert "_sweep" not in vars(loop), "its memory is kept"
+    assert losses[0] == pytest.approx(losses[1], rel=1e-12)
+    with pytest.raises(ValueError, match="memory_budget must be ≥ 1 byte, got 0"):
+        NonSamplingTrainingLoop(model=model, triples_factory=dataset.training, memory_budget=0)

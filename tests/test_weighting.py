@@ -1,0 +1,159 @@
+"""Weights: what the user leaves out is derived from graph and model; what the user says is taken as it is."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+import torch
+from cases import GRAPHS, UNIFORM, make_factory
+from pykeen.models import DistMult, Model, TransE
+from pykeen.triples import CoreTriplesFactory
+
+from pykeen_nonsampling import NonSamplingLCWATrainingLoop, NonSamplingLoss, NonSamplingTrainingLoop
+from pykeen_nonsampling.triples import Side, TripleIndex
+from pykeen_nonsampling.weighting import (
+    CONSTANTS,
+    closed_world_defaults,
+    constant,
+    local_closed_world_defaults,
+    weigh_triples,
+)
+
+FACTORY = GRAPHS["ordinary"]
+
+#: One query has a hundred answers, another one has one
+HUB = make_factory([(0, 0, t) for t in range(100)] + [(1, 0, 0)], 400, 1)
+
+
+def make_distmult(factory: CoreTriplesFactory = FACTORY, **loss_kwargs: Any) -> Model:
+    loss = NonSamplingLoss(**{"negative_weight": 0.1, **UNIFORM, **loss_kwargs})
+    return DistMult(triples_factory=factory, embedding_dim=4, random_seed=0, loss=loss, regularizer=None).double()
+
+
+def sides(model: Model, factory: CoreTriplesFactory = FACTORY, **kwargs: Any) -> dict[str, Side]:
+    """Train for an epoch in the local closed world, and return the weighted sides."""
+    loop = NonSamplingLCWATrainingLoop(model=model, triples_factory=factory, **kwargs)
+    loop.train(factory, num_epochs=1, use_tqdm=False)
+    return {side.target: side for side in loop._batch(factory).sides}
+
+
+def index_of(factory: CoreTriplesFactory) -> TripleIndex:
+    return TripleIndex.from_factory(factory, factory.num_entities, factory.num_relations)
+
+
+class TestDefaults:
+    @pytest.mark.parametrize("positive_weight", [1.0, 0.2])
+    def test_query_weights_never_exceed_that_of_a_positive(self, positive_weight: float) -> None:
+        model = DistMult(triples_factory=HUB, random_seed=0, loss=NonSamplingLoss(positive_weight=positive_weight))
+        side = sides(model, HUB)["tail"]
+        assert side.weights.queries.tolist() == pytest.approx([positive_weight, positive_weight / 4])  # type: ignore[union-attr]
+        assert model.loss.negative_weight == pytest.approx(positive_weight / 4)
+        assert model.loss.query_weight == pytest.approx(0.301, abs=1e-3)
+        assert model.loss.candidate_weight == 0.5
+
+    def test_the_other_end_has_hubs_too(self) -> None:
+        """The exponent of queries looks at both ends."""
+        reversed_hub = make_factory([(t, 0, 0) for t in range(100)] + [(0, 0, 1)], 400, 1)
+        one, other = (
+            local_closed_world_defaults(NonSamplingLoss(), index_of(factory), "block-diagonal")["query_weight"]
+            for factory in (HUB, reversed_hub)
+        )
+        assert one == pytest.approx(other)
+
+    def test_exponent_of_large_graphs(self) -> None:
+        factory = make_factory([(0, 0, t) for t in range(100)], 40_000, 1)
+        defaults = local_closed_world_defaults(NonSamplingLoss(), index_of(factory), "block-diagonal")
+        assert (defaults["negative_weight"], defaults["query_weight"]) == (0.0025, 0.5)
+
+    def test_explicit_query_weights_are_not_bounded(self) -> None:
+        side = sides(make_distmult(HUB, negative_weight=0.25, query_weight=0.5), HUB)["tail"]
+        assert side.weights.queries.tolist() == pytest.approx([2.5, 0.25])  # type: ignore[union-attr]
+
+    def test_small_graphs(self) -> None:
+        model = DistMult(triples_factory=FACTORY, random_seed=0, loss=NonSamplingLoss())
+        assert set(sides(model)["head"].weights.queries.tolist()) == {1.0}  # type: ignore[union-attr]
+        assert model.loss.negative_weight == 1.0
+
+    def test_families_have_their_own(self) -> None:
+        model = TransE(triples_factory=FACTORY, random_seed=0, scoring_fct_norm=2, loss=NonSamplingLoss())
+        sides(model)
+        assert model.loss.negative_weight == pytest.approx(3 / 5)
+        assert model.loss.regularization_weight == 0.0
+        assert constant("regularization", "a family of one's own") == CONSTANTS["regularization"]["any"]
+
+    @pytest.mark.parametrize(("family", "mass"), [("block-diagonal", 20.0), ("squared distance", 3.0)])
+    def test_closed_world(self, family: str, mass: float) -> None:
+        """All triples together weigh so many times as much as all positives."""
+        index = index_of(make_factory([(0, 0, 1), (1, 1, 2)], 100, 2))
+        weight = closed_world_defaults(NonSamplingLoss(positive_weight=0.5), index, family)["negative_weight"]
+        assert weight * 100 * 2 * 100 == pytest.approx(mass * 0.5 * 2)
+        assert closed_world_defaults(NonSamplingLoss(), index_of(FACTORY), family)["negative_weight"] <= 1.0
+
+    @pytest.mark.parametrize("name", ["head_weight", "tail_weight"])
+    def test_nothing_is_added_to_weights_of_entities(self, name: str) -> None:
+        loss = NonSamplingLoss(**{name: 0.5})
+        assert local_closed_world_defaults(loss, index_of(FACTORY), "block-diagonal")["candidate_weight"] == 0.0
+
+
+class TestRecords:
+    """What is derived is on the loss, in the log, and nowhere to be guessed."""
+
+    @pytest.mark.parametrize("loop_cls", [NonSamplingTrainingLoop, NonSamplingLCWATrainingLoop])
+    def test_one_line(self, loop_cls: Any, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level(logging.INFO, "pykeen_nonsampling")
+        model = DistMult(triples_factory=FACTORY, random_seed=0, loss=NonSamplingLoss())
+        loop_cls(model=model, triples_factory=FACTORY).train(FACTORY, num_epochs=20, use_tqdm=False)
+        (message,) = [r.getMessage() for r in caplog.records if r.name.startswith("pykeen_nonsampling")]
+        assert message.startswith("Derived from graph and model: loss_kwargs={'negative_weight': ")
+        assert f"'regularization_weight': {model.loss.regularization_weight}" in message
+
+    def test_nothing_is_said_if_nothing_is_left_out(self, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level(logging.INFO, "pykeen_nonsampling")
+        sides(make_distmult())
+        assert not [r for r in caplog.records if "Derived" in r.getMessage()]
+
+    def test_the_users_own_loss_is_left_as_it_was(self) -> None:
+        """It may be used for another graph."""
+        loss = NonSamplingLoss()
+        for factory in (FACTORY, HUB):
+            model = DistMult(triples_factory=factory, random_seed=0, loss=loss)
+            sides(model, factory)
+            assert loss.negative_weight is None
+            assert model.loss.negative_weight == min(1.0, 100 / factory.num_entities)
+
+    def test_another_graph_gets_its_own(self) -> None:
+        model = DistMult(triples_factory=HUB, random_seed=0, loss=NonSamplingLoss())
+        loop = NonSamplingLCWATrainingLoop(model=model, triples_factory=HUB)
+        few = make_factory([(0, 0, 1), (0, 0, 2)], 400, 1)
+        exponents = []
+        for factory in (HUB, few, HUB):
+            loop.train(factory, num_epochs=1, use_tqdm=False)
+            exponents.append(loop.loss.query_weight)
+        assert exponents == pytest.approx([0.301, 0.5, 0.301], abs=1e-3)
+
+    def test_other_triples_do_not_change_what_was_derived(self) -> None:
+        model = DistMult(triples_factory=FACTORY, random_seed=0, loss=NonSamplingLoss())
+        loop = NonSamplingLCWATrainingLoop(model=model, triples_factory=FACTORY)
+        loop.train(FACTORY, num_epochs=1, use_tqdm=False)
+        loss = loop.loss
+        loop._batch(make_factory([(0, 0, 1)], 5, 3))
+        assert loop.loss is loss
+
+
+class TestTensors:
+    def test_mean_of_candidate_weights_is_one(self) -> None:
+        for side in sides(make_distmult(candidate_weight=0.7)).values():
+            assert side.weights.candidates is not None
+            assert side.weights.candidates.mean() == pytest.approx(1.0)
+
+    def test_weights_of_triples(self) -> None:
+        loss = NonSamplingLoss(head_weight=1.0, relation_weight=lambda n: n)
+        weights = weigh_triples(loss, index_of(FACTORY), torch.double)
+        # of the heads, 0 has two triples, 1 to 4 have one each
+        assert weights.heads is not None
+        assert weights.heads.tolist() == pytest.approx([15 / 11, *[10 / 11] * 4])
+        assert weights.relations is not None
+        assert weights.relations.tolist() == pytest.approx([1.5, 1.0, 0.5])
+        assert weights.tails is None
