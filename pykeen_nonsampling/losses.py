@@ -20,7 +20,9 @@ from .objectives.squared import squared_error
 __all__ = [
     "MomentLoss",
     "NonSamplingLoss",
+    "as_exponent",
     "check_loss",
+    "describe",
 ]
 
 
@@ -136,9 +138,10 @@ class MomentLoss(PointwiseLoss, ABC):
             raise ValueError(f"{regularization_power=} is out of range: use a finite number ≥ 1, e.g. 3.")
         self.positive_weight = positive_weight
         self.query_weight = query_weight
-        self.candidate_weight, self.head_weight, self.relation_weight, self.tail_weight = (
-            POPULARITY[x] if isinstance(x, str) else x for x in (candidate_weight, head_weight, relation_weight, tail_weight)
-        )
+        self.candidate_weight = candidate_weight
+        self.head_weight = head_weight
+        self.relation_weight = relation_weight
+        self.tail_weight = tail_weight
         self.regularization_weight = regularization_weight
         self.regularization_power = regularization_power
 
@@ -178,6 +181,11 @@ class MomentLoss(PointwiseLoss, ABC):
             f"{type(self).__name__} looks at all candidates of a query at once, which only this package's training loops "
             f"provide. Use training_loop='nonsamplinglcwa'."
         )
+
+
+def as_exponent(weight: Any) -> Any:
+    """Replace the name of an exponent by the exponent, and leave functions as they are."""
+    return POPULARITY[weight] if isinstance(weight, str) else weight
 
 
 def describe(value: Any) -> str:
@@ -258,7 +266,7 @@ class NonSamplingLoss(MomentLoss):
         num_entities: int | None = None,
         weights: Tensor | None = None,
     ) -> Tensor:
-        used = [name for name in GRAPH_WEIGHTS if getattr(self, name)]
+        used = [name for name in GRAPH_WEIGHTS if as_exponent(getattr(self, name))]
         if used:
             raise ValueError(
                 f"{self} has weights that depend on the graph, which only this package's training loops use. Use "

@@ -166,14 +166,17 @@ def difference(completed: Mapping[str, Any], given: Mapping[str, Any]) -> dict[s
 def _complete_loss(kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Put the default loss in place, or check the one that is named."""
     check_negative_sampler(kwargs.get("negative_sampler"), kwargs.get("negative_sampler_kwargs"))
+    completed = dict(kwargs)
+    if completed.get("loss_kwargs"):
+        # what is None is left out; trackers do not like a value to change when it is derived
+        completed["loss_kwargs"] = {name: value for name, value in completed["loss_kwargs"].items() if value is not None}
     loss = kwargs.get("loss") or (kwargs.get("model_kwargs") or {}).get("loss")
     if loss is not None:
         check_loss(type(loss) if isinstance(loss, Loss) else loss_resolver.lookup(loss))
-        return dict(kwargs)
-    if isinstance(kwargs.get("model"), Model):
-        # it brings its loss, which the training loop looks at
-        return dict(kwargs)
-    return {**kwargs, "loss": "nonsampling"}
+    elif not isinstance(kwargs.get("model"), Model):
+        # a model brings its loss, which the training loop looks at
+        completed["loss"] = "nonsampling"
+    return completed
 
 
 def _complete_model(kwargs: dict[str, Any]) -> dict[str, Any]:

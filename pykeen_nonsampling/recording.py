@@ -24,7 +24,7 @@ class RecordedResult(PipelineResult):
     def of(cls, result: PipelineResult) -> RecordedResult:
         """Take over a result; its configuration gets the loss that was trained with."""
         values = {field.name: getattr(result, field.name) for field in fields(PipelineResult)}
-        configuration = dict(result.configuration)
+        configuration = {**result.configuration, "loss_kwargs": result.model.loss.kwargs}
         model_kwargs = configuration.get("model_kwargs")
         if isinstance(model_kwargs, Mapping) and "loss" in model_kwargs:
             configuration["model_kwargs"] = {**model_kwargs, "loss": result.model.loss}

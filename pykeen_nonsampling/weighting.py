@@ -15,7 +15,7 @@ from pykeen.triples.weights import LossWeighter, loss_weighter_resolver
 from pykeen.typing import LABEL_HEAD, Target
 from torch import Tensor
 
-from .losses import MomentLoss
+from .losses import MomentLoss, as_exponent
 from .moments import Weights
 from .triples import SideWeights, TripleIndex
 
@@ -149,7 +149,7 @@ def weigh_closed_world(
     """
     for name in ("query_weight", "candidate_weight"):
         value = getattr(loss, name)
-        if value:
+        if as_exponent(value):
             raise ValueError(
                 f"{name}={value} has no use in the closed world, where all triples count and none belongs to a query. "
                 f"Use head_weight, relation_weight and tail_weight, or training_loop='nonsamplinglcwa'."
@@ -232,13 +232,14 @@ def _by_count(name: str, weight: Any, counts: Tensor) -> Tensor | None:
     """Weigh entities or relations by how often they occur, such that the mean of the weights is 1.
 
     :param name: the name of the loss's parameter
-    :param weight: an exponent, or a function of the numbers; nothing, if all weigh the same
+    :param weight: an exponent, its name, or a function of the numbers; nothing, if all weigh the same
     :param counts: the numbers
     :return: the weights
     """
-    if not weight:
+    exponent = as_exponent(weight)
+    if not exponent:
         return None
-    weights = _weigh(name, weight, 1 + counts, counts)
+    weights = _weigh(name, exponent, 1 + counts, counts)
     mean = weights.mean()
     if not mean > 0:
         raise ValueError(f"{name}={weight} gives nothing but zeros, so there would be no negatives.")

@@ -12,6 +12,7 @@ from pykeen.triples.weights import LossWeighter
 from torch import Tensor
 
 from pykeen_nonsampling import Factorization, MomentLoss, NonSamplingLoss
+from pykeen_nonsampling.losses import as_exponent
 
 
 def all_triples(num_entities: int, num_relations: int) -> Tensor:
@@ -39,7 +40,7 @@ def enumerated_scores(model: ERModel, factorization: Factorization) -> Tensor:
 def enumerated_weights(name: str, loss: MomentLoss, ids: Tensor, size: int) -> Tensor:
     """Weigh entities or relations by their numbers of triples, as the loss says."""
     counts = torch.tensor([sum(i == x for i in ids.tolist()) for x in range(size)], dtype=torch.double)
-    weight = getattr(loss, name)
+    weight = as_exponent(getattr(loss, name))
     if weight is None:
         return torch.ones_like(counts)
     weights = weight(counts) if callable(weight) else (1 + counts) ** weight

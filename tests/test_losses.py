@@ -135,7 +135,7 @@ class TestParameters:
         loss = NonSamplingLoss(2.0, 0.1, query_weight=0.5, candidate_weight="popularity", regularization_power=2.0)
         assert NonSamplingLoss(**loss.kwargs).kwargs == loss.kwargs
         assert repr(NonSamplingLoss(**loss.kwargs)) == repr(loss)
-        assert "negative_weight=0.1, query_weight=0.5, candidate_weight=1.0" in repr(loss)
+        assert "negative_weight=0.1, query_weight=0.5, candidate_weight='popularity'" in repr(loss)
 
     def test_of_a_subclass(self) -> None:
         class Tempered(NonSamplingLoss):

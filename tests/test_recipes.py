@@ -9,13 +9,14 @@ import logging
 import pickle
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from pykeen.datasets import Nations
 from pykeen.models import ERModel, model_resolver
 from pykeen.pipeline import pipeline
 from pykeen.trackers import PythonResultTracker
+from pykeen.utils import flatten_dictionary
 
 from pykeen_nonsampling import NonSamplingLoss, recipes
 from pykeen_nonsampling.factorizations import factorize
@@ -131,6 +132,23 @@ class TestRecords:
         result, _ = run
         assert type(pickle.loads(pickle.dumps(result))) is type(result)  # noqa: S301
 
+    @pytest.mark.parametrize("loss_kwargs", [None, dict(negative_weight=None, candidate_weight="popularity")], ids=str)
+    def test_no_tracker_sees_a_value_change(self, loss_kwargs: Any) -> None:
+        """Some refuse that."""
+
+        class Strict(PythonResultTracker):
+            def log_params(self, params: Any, prefix: Any = None) -> None:
+                for key, value in flatten_dictionary(params, prefix=prefix).items():
+                    assert self.seen.setdefault(key, value) == value
+                    json.dumps(value, default=lambda x: type(x).__name__)
+
+            seen: ClassVar[dict[str, Any]] = {}
+
+        pipeline(
+            **NAMES, loss="nonsampling", loss_kwargs=loss_kwargs, result_tracker=Strict(), use_tqdm=False, random_seed=0
+        )
+        assert Strict.seen["loss_kwargs.negative_weight"] > 0
+
     def test_functions_have_names_in_results(self, tmp_path: Path) -> None:
         result = pipeline(
             **NAMES, loss="nonsampling", loss_kwargs=dict(candidate_weight=_weigh), use_tqdm=False, random_seed=0
@@ -138,6 +156,7 @@ class TestRecords:
         result.save_to_directory(tmp_path)
         recorded = json.loads((tmp_path / "results.json").read_text())["configuration"]
         assert recorded["loss_kwargs"]["candidate_weight"] == "_weigh"
+        assert result.configuration["loss_kwargs"]["candidate_weight"] is _weigh
 
 
 def _weigh(counts: Any) -> Any:

@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader
 from .. import _compat
 from ..factorizations import Factorization, ScoreMoments, Weights
 from ..features import Features, factorize_model, features, represent
-from ..losses import MomentLoss, NonSamplingLoss, check_loss
+from ..losses import MomentLoss, NonSamplingLoss, check_loss, describe
 from ..objectives import Objective, sum_of_norms
 from ..sweep import PlainSweep, Sweep, check_memory_budget
 from ..triples import Batch, Batches, TripleIndex
@@ -143,9 +143,9 @@ class FactorizedTrainingLoop(TrainingLoop[Batch], ABC):
         self._resolved_loss = self.model.loss = loss.resolve(**weights)
         self._weights = weigh_triples(self.loss, index, self._dtype)
         self._indexed[id(triples_factory)] = triples_factory, Batch(self._sides(index, triples_factory))
-        # PyKEEN keeps what is logged as the configuration of a result, too
         name = loss_resolver.normalize_inst(self.loss)
-        self.result_tracker.log_params(params=dict(loss=name, loss_kwargs=self.loss.kwargs))
+        kwargs = {key: describe(value) if callable(value) else value for key, value in self.loss.kwargs.items()}
+        self.result_tracker.log_params(params=dict(loss=name, loss_kwargs=kwargs))
         choices = {**({"loss": name} if self._replaced_loss else {}), **derived.get()}
         if weights:
             choices["loss_kwargs"] = weights
