@@ -1,4 +1,4 @@
-"""Losses that say what they cost by an objective, so that moments of the negatives' scores suffice."""
+"""Losses that are defined by an objective, so that moments of the negatives' scores suffice."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ POPULARITY: Mapping[str, float] = {
 }
 
 
-#: The parameters that only mean something for a graph
+#: The parameters that are only meaningful for a graph
 GRAPH_WEIGHTS = (
     "query_weight",
     "candidate_weight",
@@ -58,7 +58,7 @@ LossType = TypeVar("LossType", bound="MomentLoss")
 
 
 class MomentLoss(PointwiseLoss, ABC):
-    r"""A loss that needs only the moments of the negatives' scores, as its objective says.
+    r"""A loss that needs only the moments of the negatives' scores, as defined by its objective.
 
     A subclass defines :meth:`objective`. Weights of positives, queries, candidates, heads, relations and tails, and the
     regularization by frequency, are the same for all:
@@ -98,21 +98,21 @@ class MomentLoss(PointwiseLoss, ABC):
         Weights that are ``None`` are derived from graph and model by this package's training loops, and recorded.
 
         :param positive_weight: >0, the weight c⁺ of an observed triple
-        :param query_weight: the weight of a query's negatives under the local closed world assumption, beside c⁻: the
-            exponent a of $n_q^a$, with $n_q$ the number of its positives, or a function of the given entities, the relations
-            and $n_q$
-        :param candidate_weight: the weight of a candidate as a negative under the local closed world assumption, beside c⁻:
-            the exponent b of $(1 + n_e)^b$, with $n_e$ the number of triples that it is the answer of, its name in
+        :param query_weight: the weight of a query's negatives under the local closed world assumption, in addition to c⁻:
+            the exponent a of $n_q^a$, with $n_q$ the number of its positives, or a function of the given entities, the
+            relations and $n_q$
+        :param candidate_weight: the weight of a candidate as a negative under the local closed world assumption, in addition
+            to c⁻: the exponent b of $(1 + n_e)^b$, with $n_e$ the number of triples that it is the answer to, its name in
             :data:`POPULARITY`, or a function of the $n_e$ of all entities. The weights are scaled to a mean of 1.
-        :param head_weight: the weight of a negative by its head, beside c⁻ and under either assumption: likewise, with the
-            number of triples that an entity is the head of. By default, all weigh the same.
+        :param head_weight: the weight of a negative by its head, in addition to c⁻ and under either assumption: likewise,
+            with the number of triples that an entity is the head of. By default, all have the same weight.
         :param relation_weight: the weight of a negative by its relation, likewise
         :param tail_weight: the weight of a negative by its tail, likewise
         :param regularization_weight: ≥0, the weight λ of the vectors of each observed triple
         :param regularization_power: ≥1, the power p of their norm: 3 as in [lacroix2018]_, or 2
         :param reduction: ``"sum"`` as in [li2021]_, or ``"mean"``, which divides by the number of triples scored. Over all
             triples of a graph this is a very large number: optimizers whose step depends on the gradient's scale, and
-            regularizers beside the loss, are easier to tune with the sum.
+            regularizers added to the loss, are easier to tune with the sum.
         :raises ValueError: if a weight is out of range
         """
         super().__init__(reduction=reduction)
@@ -156,7 +156,7 @@ class MomentLoss(PointwiseLoss, ABC):
 
     @property
     def kwargs(self) -> dict[str, Any]:
-        """The keyword-based parameters that make this loss again."""
+        """The keyword-based parameters that recreate this loss."""
         names: dict[str, None] = {}
         for cls in type(self).__mro__:
             if issubclass(cls, MomentLoss) and "__init__" in vars(cls):
@@ -171,6 +171,18 @@ class MomentLoss(PointwiseLoss, ABC):
             setattr(loss, name, weight)
         return loss
 
+    # docstr-coverage: inherited
+    def state_dict(self, *args: Any, destination: Any = None, prefix: str = "", **kwargs: Any) -> Any:  # noqa: D102
+        # the parameters go into the metadata, so that a checkpoint has them, and other losses can load the state
+        state = super().state_dict(*args, destination=destination, prefix=prefix, **kwargs)
+        state._metadata[prefix[:-1]]["kwargs"] = self.plain_kwargs
+        return state
+
+    @property
+    def plain_kwargs(self) -> dict[str, Any]:
+        """The keyword-based parameters, with names in place of functions, for files and trackers."""
+        return {name: describe(value) if callable(value) else value for name, value in self.kwargs.items()}
+
     def extra_repr(self) -> str:
         """Show the parameters. PyKEEN's checkpoints compare this text, so a changed weight is noticed."""
         return ", ".join(f"{name}={describe(value)}" for name, value in self.kwargs.items())
@@ -184,12 +196,12 @@ class MomentLoss(PointwiseLoss, ABC):
 
 
 def as_exponent(weight: Any) -> Any:
-    """Replace the name of an exponent by the exponent, and leave functions as they are."""
+    """Replace the name of an exponent with the exponent, and leave functions as they are."""
     return POPULARITY[weight] if isinstance(weight, str) else weight
 
 
 def describe(value: Any) -> str:
-    """Write a parameter as text that is the same in another process."""
+    """Write a parameter as text that is the same in every process."""
     if callable(value):
         return str(getattr(value, "__qualname__", type(value).__name__))
     return repr(value)
@@ -216,7 +228,7 @@ class NonSamplingLoss(MomentLoss):
     PyKEEN's sLCWA and LCWA training loops, too: there, the sums run over the triples that the loop scores.
 
     Negatives may weigh more or less by their head, relation and tail, e.g. by how often these occur: then $c^- w_h w_r w_t$
-    takes the place of $c^-$, at no cost. It has the regularization by frequency of :class:`MomentLoss`.
+    takes the place of $c^-$, at no extra cost. It has the regularization by frequency of :class:`MomentLoss`.
 
     .. [li2021] Li, Z., *et al.* (2021) `Efficient Non-Sampling Knowledge Graph Embedding
        <https://doi.org/10.1145/3442381.3449859>`_. WWW '21.
@@ -239,7 +251,7 @@ class NonSamplingLoss(MomentLoss):
 
         :param positive_weight: >0, the weight c⁺ of an observed triple
         :param negative_weight: >0, the weight c⁻ of any other triple. There are many more of them, so it is small. If it is
-            ``None``, this package's training loops derive it from graph and model; in others, it is
+            ``None``, this package's training loops derive it from graph and model; in other loops, it is
             :data:`NEGATIVE_WEIGHT`.
         :param kwargs: additional keyword-based parameters passed to :class:`MomentLoss`
         :raises ValueError: if a weight is out of range

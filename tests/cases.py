@@ -11,7 +11,7 @@ import pytest
 import torch
 from enumeration import all_triples, enumerated_local_loss, enumerated_loss, enumerated_queries, enumerated_scores
 from pykeen.evaluation import RankBasedEvaluator
-from pykeen.models import ERModel
+from pykeen.models import ERModel, Model
 from pykeen.nn.modules import DistMultInteraction, Interaction
 from pykeen.training.callbacks import TrainingCallback
 from pykeen.triples import CoreTriplesFactory
@@ -538,3 +538,34 @@ class DistMultCase(FactorizationTestCase):
     __test__ = False
     cls = DistMultFactorization
     interaction_cls = DistMultInteraction
+
+
+class World:
+    """A training loop under test, and what it is compared with."""
+
+    def __init__(self, loop: Any):
+        self.loop = loop
+
+    @property
+    def weighter(self) -> LossWeighter:
+        """A loss weighter of the kind that the training loop can use."""
+        return TripleWeighter() if self.loop is NonSamplingTrainingLoop else QueryWeighter()
+
+    def enumerated(self, model: ERModel, factory: CoreTriplesFactory, weighted: bool = False) -> Tensor:
+        """Compute the loss by its definition."""
+        loss = enumerated_loss if self.loop is NonSamplingTrainingLoop else enumerated_local_loss
+        weighter = self.weighter if weighted else None
+        return loss(model, factory, factorize(model.interaction), model.loss, weighter=weighter)
+
+    def train(
+        self, model: Model, factory: CoreTriplesFactory, loop_kwargs: Any = None, **kwargs: Any
+    ) -> tuple[Recorder, list[float]]:
+        recorder = Recorder()
+        loop = self.loop(model=model, triples_factory=factory, **(loop_kwargs or {}))
+        losses = loop.train(factory, callbacks=recorder, use_tqdm=False, **kwargs)
+        assert losses is not None
+        return recorder, losses
+
+
+#: The training loops, by their assumption
+WORLDS: dict[str, World] = {"closed": World(NonSamplingTrainingLoop), "local": World(NonSamplingLCWATrainingLoop)}

@@ -90,7 +90,7 @@ def test_parts_can_be_left_out(tmp_path: Path) -> None:
         (["--model", "nothing"], "PyKEEN has no model 'nothing'"),
         (["--loop", "nothing"], "'nothing' is not one of 'slcwa', 'lcwa'"),
         (["--model", "ConvE", *TINY], "ConvEInteraction cannot be decomposed"),
-        (["--dataset", "nations", "--entities", "10"], "exclude each other"),
+        (["--dataset", "nations", "--entities", "10"], "mutually exclusive"),
         (["--entities", "20", "--triples", "1000000"], "num_triples=1000000 do not fit"),
         (["--entities", "50", "--triples", "5"], "no test triples to evaluate on"),
     ],

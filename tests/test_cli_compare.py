@@ -63,7 +63,7 @@ def test_files_of_ones_own(tmp_path: Path) -> None:
         (["--dataset", "nations", "--model", "ConvE", *SMALL], "ConvEInteraction cannot be decomposed"),
         (["--training", "nowhere.tsv"], "'nowhere.tsv' does not exist"),
         (["--training", __file__], "--training and --testing go together"),
-        (["--training", __file__, "--testing", __file__, "--dataset", "nations"], "exclude each other"),
+        (["--training", __file__, "--testing", __file__, "--dataset", "nations"], "mutually exclusive"),
         (["--dataset", "nations", "--negative-weight", "-1"], "negative_weight=-1.0 is out of range"),
     ],
 )

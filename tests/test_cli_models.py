@@ -121,7 +121,7 @@ class TestCommand:
             (["NTN"], "Tanh()", "non_linearity=torch.nn.Identity()"),
             (["ConvE"], "a convolution", "TuckER"),
             (["TransH"], "d²/2 features", "MuRE"),
-            (["CooccurrenceFiltered"], "not made by an interaction", "ERModel"),
+            (["CooccurrenceFiltered"], "not computed by an interaction", "ERModel"),
             (["TransE", "no_such=3"], "no_such", ""),
             (["NTN", "non_linearity=no_such"], "no_such", "relu"),
         ],

@@ -95,7 +95,7 @@ def test_by_name_with_inverse_triples() -> None:
     ("kwargs", "message"),
     [
         (dict(num_triples=10**9), "num_triples=1000000000 do not fit"),
-        (dict(num_communities=2000), "num_communities=2000 cannot share"),
+        (dict(num_communities=2000), "num_communities=2000 is out of range"),
         (dict(skew=0.5), "skew=0.5"),
     ],
 )
@@ -152,5 +152,5 @@ class TestAllEntities:
             assert getattr(dataset, split).num_triples == statistics[split]
 
     def test_datasets_without_files_are_refused(self) -> None:
-        with pytest.raises(ValueError, match="SyntheticGraph is not made of one file a split"):
+        with pytest.raises(ValueError, match="SyntheticGraph does not have one file per split"):
             AllEntities(dataset="syntheticgraph")

@@ -173,8 +173,8 @@ class TestArguments:
     @pytest.mark.parametrize(
         ("kwargs", "message"),
         [
-            (dict(slice_size=2), "slice_size=2 has no use here.*sub_batch_size"),
-            (dict(sampler="schlichtkrull"), "sampler='schlichtkrull' has no use here"),
+            (dict(slice_size=2), "slice_size=2 does not apply here.*sub_batch_size"),
+            (dict(sampler="schlichtkrull"), "sampler='schlichtkrull' does not apply here"),
             (dict(batch_size=0), "batch_size must be ≥ 1, got 0"),
             (dict(sub_batch_size=-1), "sub_batch_size must be ≥ 1, got -1"),
             (dict(label_smoothing=1.0), "label_smoothing must be ≥ 0 and < 1, got 1.0"),
@@ -194,9 +194,9 @@ class TestArguments:
         "kwargs", [dict(negative_sampler="basic"), dict(negative_sampler_kwargs=dict(num_negs_per_pos=3))]
     )
     def test_negative_sampler(self, kwargs: dict[str, Any]) -> None:
-        with pytest.raises(ValueError, match=r"has no use here: this loop trains on every negative"):
+        with pytest.raises(ValueError, match=r"does not apply here: this loop trains on every negative"):
             NonSamplingTrainingLoop(model=distmult(), triples_factory=FACTORY, **kwargs)
-        with pytest.raises(ValueError, match=r"has no use here: this loop trains on every negative"):
+        with pytest.raises(ValueError, match=r"does not apply here: this loop trains on every negative"):
             pipeline(dataset="nations", model="DistMult", training_loop="nonsampling", **kwargs)
 
 

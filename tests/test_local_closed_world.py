@@ -123,7 +123,7 @@ class TestErrors:
     @pytest.mark.parametrize("name", ["query_weight", "candidate_weight"])
     def test_closed_world_has_no_queries(self, name: str) -> None:
         loop = NonSamplingTrainingLoop(model=make_distmult(**{name: 0.5}), triples_factory=FACTORY)
-        with pytest.raises(ValueError, match=f"{name}=0.5 has no use in the closed world"):
+        with pytest.raises(ValueError, match=f"{name}=0.5 does not apply in the closed world"):
             loop.train(FACTORY, num_epochs=1, use_tqdm=False)
 
     def test_loss_weighter_of_single_triples(self) -> None:

@@ -2,64 +2,36 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from cases import GRAPHS, UNIFORM, DistMultCase, QueryWeighter, Recorder, TripleWeighter, make_model
-from enumeration import enumerated_local_loss, enumerated_loss
+from cases import GRAPHS, UNIFORM, WORLDS, DistMultCase, Recorder, World, make_model
 from pykeen.datasets import Nations
 from pykeen.evaluation import RankBasedEvaluator
-from pykeen.models import ComplEx, DistMult, ERModel, Model, SimplE, TransE
-from pykeen.nn.modules import DistMultInteraction
-from pykeen.nn.representation import Embedding, LowRankRepresentation, SubsetRepresentation
+from pykeen.models import NTN, RGCN, CompGCN, ComplEx, DistMult, ERModel, Model, SimplE, TransE, make_model_cls
+from pykeen.nn.modules import TransEInteraction
 from pykeen.stoppers import EarlyStopper
 from pykeen.trackers.base import PythonResultTracker
 from pykeen.training import NonFiniteLossError, TrainingCallback
 from pykeen.training.callbacks import EvaluationLossTrainingCallback
 from pykeen.training.training_loop import CheckpointMismatchError, NoTrainingBatchError, SubBatchingNotSupportedError
 from pykeen.triples import CoreTriplesFactory
-from pykeen.triples.weights import LossWeighter
 from torch import Tensor
 
-from pykeen_nonsampling import NonSamplingLCWATrainingLoop, NonSamplingLoss, NonSamplingTrainingLoop
-from pykeen_nonsampling.factorizations import factorize
+from pykeen_nonsampling import NonSamplingLoss, NonSamplingTrainingLoop
+from pykeen_nonsampling.training.base import _advise_smaller_scores
 
 FACTORY = GRAPHS["ordinary"]
 
 
-class World:
-    """A training loop under test, and what it is compared with."""
-
-    def __init__(self, loop: Any):
-        self.loop = loop
-
-    @property
-    def weighter(self) -> LossWeighter:
-        """A loss weighter of the kind that the training loop can use."""
-        return TripleWeighter() if self.loop is NonSamplingTrainingLoop else QueryWeighter()
-
-    def enumerated(self, model: ERModel, factory: CoreTriplesFactory, weighted: bool = False) -> Tensor:
-        """Compute the loss by its definition."""
-        loss = enumerated_loss if self.loop is NonSamplingTrainingLoop else enumerated_local_loss
-        weighter = self.weighter if weighted else None
-        return loss(model, factory, factorize(model.interaction), model.loss, weighter=weighter)
-
-    def train(
-        self, model: Model, factory: CoreTriplesFactory, loop_kwargs: Any = None, **kwargs: Any
-    ) -> tuple[Recorder, list[float]]:
-        recorder = Recorder()
-        loop = self.loop(model=model, triples_factory=factory, **(loop_kwargs or {}))
-        losses = loop.train(factory, callbacks=recorder, use_tqdm=False, **kwargs)
-        assert losses is not None
-        return recorder, losses
-
-
-@pytest.fixture(params=[NonSamplingTrainingLoop, NonSamplingLCWATrainingLoop], ids=["closed", "local"])
+@pytest.fixture(params=WORLDS)
 def world(request: pytest.FixtureRequest) -> World:
-    return World(request.param)
+    return WORLDS[request.param]
 
 
 @pytest.fixture(scope="module")
@@ -186,61 +158,6 @@ class TestBatches:
         assert one[1] == other[1]
 
 
-class TestRepresentations:
-    """Whatever makes a representation takes part, with its gradient."""
-
-    @pytest.mark.parametrize(
-        "entities",
-        [
-            dict(normalizer="normalize"),
-            dict(constrainer="normalize"),
-            dict(regularizer="lp", regularizer_kwargs=dict(weight=3.0, normalize=True)),
-            dict(base=LowRankRepresentation, num_bases=2),
-            dict(base=SubsetRepresentation, base_size=9),
-        ],
-        ids=str,
-    )
-    def test_gradients_equal_enumeration(self, world: World, entities: dict[str, Any]) -> None:
-        model = self._model(dict(entities))
-        recorder, losses = world.train(model, FACTORY, num_epochs=3)
-        for state, gradients, loss in zip(recorder.states, recorder.gradients, losses, strict=True):
-            model.load_state_dict(state)
-            model.zero_grad()
-            expected = world.enumerated(model, FACTORY)
-            expected.backward()
-            assert loss == pytest.approx(expected.item(), rel=1e-9)
-            for name, parameter in model.named_parameters():
-                torch.testing.assert_close(gradients[name], parameter.grad, rtol=1e-9, atol=1e-9)
-
-    @staticmethod
-    def _model(entities: dict[str, Any]) -> ERModel:
-        base, base_size = entities.pop("base", Embedding), entities.pop("base_size", None)
-        if base_size:
-            entities["base"] = Embedding(max_id=base_size, shape=(4,))
-        else:
-            entities["shape"] = 4
-        model: ERModel = ERModel(
-            triples_factory=FACTORY,
-            interaction=DistMultInteraction,
-            entity_representations=base,
-            entity_representations_kwargs=entities,
-            relation_representations_kwargs=dict(shape=4),
-            loss=NonSamplingLoss(negative_weight=0.2, **UNIFORM),
-            random_seed=0,
-        )
-        return model.double()
-
-    def test_representations_with_spare_rows(self, world: World) -> None:
-        """Rows beyond the last entity are no entities, so no triples are made with them."""
-        model = make_model(FACTORY, DistMultCase)
-        model.entity_representations[0] = Embedding(max_id=FACTORY.num_entities + 3, shape=(3,))  # type: ignore[index]
-        model.double()
-        recorder, losses = world.train(model, FACTORY, num_epochs=1)
-        model.load_state_dict(recorder.states[0])
-        expected = world.enumerated(model, FACTORY)
-        assert losses[0] == pytest.approx(expected.item(), rel=1e-9)
-
-
 class TestLikePyKEEN:
     """What PyKEEN's own suite asks of a training loop, and the rest of what its loops offer."""
 
@@ -271,16 +188,29 @@ class TestLikePyKEEN:
         for x, y in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
             assert torch.equal(x, y)
 
-    def test_checkpoint_of_another_loss_is_refused(self, world: World, nations: Nations, tmp_path: Path) -> None:
-        for weight, context in ((1e-3, None), (1e-2, pytest.raises(CheckpointMismatchError))):
-            model = DistMult(triples_factory=nations.training, random_seed=0, loss=NonSamplingLoss(negative_weight=weight))
+    def test_checkpoint_has_the_weights_and_refuses_others(self, world: World, nations: Nations, tmp_path: Path) -> None:
+        """Also those that were derived; naming them changes nothing."""
+
+        def resume(loss: NonSamplingLoss, num_epochs: int) -> list[float]:
+            model = DistMult(triples_factory=nations.training, random_seed=0, loss=loss)
             loop = world.loop(model=model, triples_factory=nations.training)
-            options = dict(num_epochs=2, use_tqdm=False, checkpoint_name="x.pt", checkpoint_directory=tmp_path)
-            if context is None:
-                loop.train(nations.training, **options)
-            else:
-                with context:
-                    loop.train(nations.training, **options)
+            options = dict(checkpoint_name="x.pt", checkpoint_directory=tmp_path, use_tqdm=False)
+            losses: list[float] = loop.train(nations.training, num_epochs=num_epochs, **options)
+            return losses
+
+        begun = resume(NonSamplingLoss(), 2)
+        state = torch.load(tmp_path / "x.pt", weights_only=False)["model_state_dict"]
+        recorded = state._metadata["loss"]["kwargs"]
+        assert recorded["negative_weight"] > 0
+        assert resume(NonSamplingLoss(**recorded), 4)[:2] == begun
+        assert len(resume(NonSamplingLoss(), 5)) == 5
+        with pytest.raises(CheckpointMismatchError):
+            resume(NonSamplingLoss(negative_weight=0.5 * recorded["negative_weight"]), 6)
+
+    def test_state_of_a_model_can_be_loaded_with_another_loss(self, world: World, nations: Nations) -> None:
+        model = make_distmult(nations.training)
+        world.train(model, nations.training, num_epochs=1)
+        DistMult(triples_factory=nations.training, embedding_dim=4).double().load_state_dict(model.state_dict())
 
     def test_continue_training(self, world: World, make: Any, nations: Nations) -> None:
         whole = make().train(nations.training, num_epochs=6, use_tqdm=False)
@@ -427,13 +357,31 @@ class TestMessages:
         self, world: World, nations: Nations, caplog: pytest.LogCaptureFixture, initializer: str, warns: bool
     ) -> None:
         """PyKEEN's ComplEx starts with normally distributed vectors."""
-        model = ComplEx(
-            triples_factory=nations.training,
-            random_seed=0,
-            entity_initializer=initializer,
-            relation_initializer=initializer,
-        )
-        world.train(model, nations.training, num_epochs=3, sub_batch_size=1000)
+        kwargs = dict(entity_initializer=initializer, relation_initializer=initializer)
+        model = ComplEx(triples_factory=nations.training, random_seed=0, **kwargs)
+        world.train(model, nations.training, num_epochs=3, batch_size=500, sub_batch_size=100)
         messages = [r.getMessage() for r in caplog.records if "mean square of all scores" in r.getMessage()]
         assert len(messages) == warns
         assert all("entity_initializer='xavier_normal'" in message for message in messages)
+
+    @pytest.mark.parametrize(
+        ("cls", "advice"),
+        [
+            (ComplEx, "model_kwargs=dict(entity_initializer='xavier_normal', relation_initializer='xavier_normal')"),
+            (NTN, "model_kwargs=dict(entity_initializer='xavier_normal')."),
+            (RGCN, "dict(base_entity_initializer='xavier_normal', relation_initializer='xavier_normal')"),
+            (CompGCN, "optimizer_kwargs=dict(lr=1e-4)"),
+            (ERModel, "entity_representations_kwargs=dict(shape=…, initializer='xavier_normal')"),
+            (make_model_cls(interaction=TransEInteraction(p=2), dimensions=8), "model=pykeen.models.ERModel"),
+        ],
+        ids=lambda x: getattr(x, "__name__", ""),
+    )
+    def test_advice_fits_the_model(self, cls: type[ERModel], advice: str) -> None:
+        """Only parameters that the model has are named."""
+        instance = object.__new__(cls)
+        message = _advise_smaller_scores(instance)
+        assert advice in message
+        parameters = inspect.signature(cls).parameters
+        assert all(
+            name in parameters for name in re.findall(r"(\w*initializer)='xavier_normal'", message) if name != "initializer"
+        )

@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader
 from .. import _compat
 from ..factorizations import Factorization, ScoreMoments, Weights
 from ..features import Features, factorize_model, features, represent
-from ..losses import MomentLoss, NonSamplingLoss, check_loss, describe
+from ..losses import MomentLoss, NonSamplingLoss, check_loss
 from ..objectives import Objective, sum_of_norms
 from ..sweep import PlainSweep, Sweep, check_memory_budget
 from ..triples import Batch, Batches, TripleIndex
@@ -38,10 +38,10 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-#: Fewer optimizer steps than this are taken for a forgotten number of epochs
+#: Fewer optimizer steps than this suggest that the user forgot to set the number of epochs
 FEW_STEPS = 20
 
-#: What was derived before the training loop was made, to be logged together with what it derives itself
+#: What was derived before the training loop was created, to be logged together with what it derives itself
 derived: ContextVar[Mapping[str, Any]] = ContextVar("derived", default={})  # noqa: B039
 
 
@@ -57,13 +57,13 @@ class FactorizedTrainingLoop(TrainingLoop[Batch], ABC):
         num_epochs=dict(type=int, low=20, high=500, q=20),
     )
 
-    #: what a study searches of the loss, beside the loss's own ``hpo_default``
+    #: what a study searches of the loss, in addition to the loss's own ``hpo_default``
     loss_hpo_default: ClassVar[Mapping[str, Any]] = {
         "regularization_weight": {"type": float, "low": 1.0e-3, "high": 1.0, "log": True},
     }
 
     model: ERModel
-    #: the weights of all triples as negatives, beside c⁻
+    #: the weights of all triples as negatives, in addition to c⁻
     _weights: Weights
     _sub_batch_size: int | None = None
     _random_states: tuple[Tensor, Tensor | None]
@@ -85,8 +85,8 @@ class FactorizedTrainingLoop(TrainingLoop[Batch], ABC):
         :param factorization: the factorization of the model's score, or a hint for it. Defaults to the one registered for
             the model's interaction.
         :param factorization_kwargs: additional keyword-based parameters for the factorization
-        :param memory_budget: >0, the number of bytes for intermediate results, beside parameters, gradients and the state of
-            the optimizer. The result is the same for any number. Defaults to a quarter of what is free.
+        :param memory_budget: >0, the number of bytes for intermediate results, in addition to parameters, gradients and the
+            state of the optimizer. The result is the same for any number. Defaults to a quarter of the free memory.
         :param negative_sampler: refused: there is nothing to sample
         :param negative_sampler_kwargs: refused, likewise
         :param kwargs: additional keyword-based parameters passed to :class:`pykeen.training.TrainingLoop`
@@ -98,14 +98,14 @@ class FactorizedTrainingLoop(TrainingLoop[Batch], ABC):
         self.factorization = factorization
         self.factorization_kwargs = factorization_kwargs
         self._setup = f"{type(self.optimizer).__name__} {self.optimizer.defaults} {factorization_kwargs}"
-        #: the triples that were indexed, by the identity of their factory, which is kept with them; those to train on first
+        #: the indexed triples, by the identity of their factory, which is kept with them; those to train on come first
         self._indexed: dict[int, tuple[CoreTriplesFactory, Batch]] = {}
         #: the loss as it was given, and with all its weights
         self._given_loss: Any = None
         self._resolved_loss: Any = None
         self._replaced_loss = type(self.model.loss) is self.model.loss_default
         if self._replaced_loss:
-            # the model's default, which nobody asked for
+            # the model's default, which the user did not ask for
             self.model.loss = NonSamplingLoss()
         check_loss(type(self.model.loss))
 
@@ -113,8 +113,8 @@ class FactorizedTrainingLoop(TrainingLoop[Batch], ABC):
     def checksum(self) -> str:
         """The checksum of what the training loop was configured with, which a checkpoint has to match.
 
-        It has the weights of the loss, as derived for the graph. PyKEEN's own includes the current learning rate, so that no
-        run with a learning rate scheduler could be resumed.
+        It includes the weights of the loss, as derived for the graph. PyKEEN's own includes the current learning rate, so
+        that no run with a learning rate scheduler could be resumed.
         """
         return md5(f"{self.model} {self._setup}".encode(), usedforsecurity=False).hexdigest()
 
@@ -144,8 +144,7 @@ class FactorizedTrainingLoop(TrainingLoop[Batch], ABC):
         self._weights = weigh_triples(self.loss, index, self._dtype)
         self._indexed[id(triples_factory)] = triples_factory, Batch(self._sides(index, triples_factory))
         name = loss_resolver.normalize_inst(self.loss)
-        kwargs = {key: describe(value) if callable(value) else value for key, value in self.loss.kwargs.items()}
-        self.result_tracker.log_params(params=dict(loss=name, loss_kwargs=kwargs))
+        self.result_tracker.log_params(params=dict(loss=name, loss_kwargs=self.loss.plain_kwargs))
         choices = {**({"loss": name} if self._replaced_loss else {}), **derived.get()}
         if weights:
             choices["loss_kwargs"] = weights
@@ -168,7 +167,7 @@ class FactorizedTrainingLoop(TrainingLoop[Batch], ABC):
         return index.to(self.model.device)
 
     def _batch(self, triples_factory: CoreTriplesFactory) -> Batch:
-        """Return all triples of a factory, indexed once. Callbacks may look at others than those to train on."""
+        """Return all triples of a factory, indexed once. Callbacks may use other triples than those to train on."""
         if id(triples_factory) not in self._indexed:
             sides = self._sides(self._index(triples_factory), triples_factory)
             self._indexed[id(triples_factory)] = triples_factory, Batch(sides)
@@ -187,7 +186,7 @@ class FactorizedTrainingLoop(TrainingLoop[Batch], ABC):
         steps = kwargs["num_epochs"] * num_batches
         if steps < FEW_STEPS:
             logger.warning(
-                "Training for num_epochs=%d with batch_size=%d makes only %d optimizer steps, which is too few to learn "
+                "Training for num_epochs=%d with batch_size=%d takes only %d optimizer steps, which is too few to learn "
                 "much: by default, one epoch is one step on the whole graph. pipeline() trains for 5 epochs unless told "
                 "otherwise; set e.g. epochs=200.",
                 kwargs["num_epochs"],
@@ -198,7 +197,7 @@ class FactorizedTrainingLoop(TrainingLoop[Batch], ABC):
             with _compat.cheap_garbage_collection(), _compat.quiet_schedulers():
                 return super()._train(triples_factory=triples_factory, **_compat.with_gradient_clipping(**kwargs))
         finally:
-            # its memory is of no use any more
+            # its memory is no longer needed
             self.__dict__.pop("_sweep", None)
 
     # docstr-coverage: inherited
@@ -227,7 +226,7 @@ class FactorizedTrainingLoop(TrainingLoop[Batch], ABC):
         return next(x.real.dtype for x in self.model.parameters() if x.is_floating_point() or x.is_complex())
 
     def _check_objective(self, objective: Objective) -> None:
-        """Refuse an objective that this training loop has no use for."""
+        """Refuse an objective that this training loop cannot use."""
         return
 
     @abstractmethod
@@ -236,7 +235,7 @@ class FactorizedTrainingLoop(TrainingLoop[Batch], ABC):
 
     @abstractmethod
     def _sides(self, index: TripleIndex, triples_factory: CoreTriplesFactory) -> Any:
-        """See triples from the ends that answer, with all weights."""
+        """Return the triples as seen from each end that answers, with all weights."""
 
     @abstractmethod
     def _sum(self, batch: Batch, features: Features, objective: Objective) -> Tensor:
@@ -306,7 +305,7 @@ class FactorizedTrainingLoop(TrainingLoop[Batch], ABC):
         return loss + share * regularization
 
     def _check(self, all_features: Features) -> None:
-        """Look at the model before its first step, once."""
+        """Check the model before its first step, once."""
         if not self.losses_per_epochs:
             with torch.no_grad():
                 self._check_scale(self._factorization.score_moments(*all_features))
@@ -338,16 +337,19 @@ class FactorizedTrainingLoop(TrainingLoop[Batch], ABC):
 def _advise_smaller_scores(model: ERModel) -> str:
     """Say how to start a model with smaller scores, in terms of its own parameters."""
     parameters = inspect.signature(type(model)).parameters
-    initializers = [name for name in ("entity_initializer", "relation_initializer") if name in parameters]
+    names = ("entity_initializer", "base_entity_initializer", "relation_initializer")
+    initializers = [name for name in names if name in parameters]
     if initializers:
         arguments = ", ".join(f"{name}='xavier_normal'" for name in initializers)
         return f"Start with smaller vectors, e.g. model_kwargs=dict({arguments})."
-    if type(model) is ERModel:
+    if type(model) is ERModel or set(parameters) <= {"kwargs"}:
+        # made of an interaction, also by pipeline(interaction=…)
+        vectors = "dict(shape=…, initializer='xavier_normal')"
         return (
-            "Start with smaller vectors, e.g. model='ERModel' with model_kwargs=dict(interaction=…, "
-            "entity_representations_kwargs=dict(shape=…, initializer='xavier_normal'), relation_representations_kwargs=…)."
+            f"Start with smaller vectors, e.g. model=pykeen.models.ERModel, model_kwargs=dict(interaction=…, "
+            f"entity_representations_kwargs={vectors}, relation_representations_kwargs={vectors})."
         )
-    return "Start with smaller vectors, if the model lets you, or use a smaller learning rate, e.g. lr=1e-4 for Adam."
+    return "Use a smaller learning rate, e.g. optimizer='Adam', optimizer_kwargs=dict(lr=1e-4)."
 
 
 def check_negative_sampler(negative_sampler: HintOrType[NegativeSampler], negative_sampler_kwargs: OptionalKwargs) -> None:
@@ -355,8 +357,8 @@ def check_negative_sampler(negative_sampler: HintOrType[NegativeSampler], negati
     if negative_sampler is None and not negative_sampler_kwargs:
         return
     raise ValueError(
-        f"{negative_sampler=} with {negative_sampler_kwargs=} has no use here: this loop trains on every negative triple, "
-        f"so there is nothing to sample. Remove it, or use training_loop='slcwa'."
+        f"{negative_sampler=} with {negative_sampler_kwargs=} does not apply here: this loop trains on every negative "
+        f"triple, so there is nothing to sample. Remove it, or use training_loop='slcwa'."
     )
 
 
@@ -373,12 +375,13 @@ def _check_training_arguments(
     """Refuse arguments of :meth:`TrainingLoop.train` that have no meaning here."""
     if slice_size is not None:
         raise ValueError(
-            f"{slice_size=} has no use here: this loop scores no candidates that could be sliced. Remove it; to bound "
+            f"{slice_size=} does not apply here: this loop scores no candidates that could be sliced. Remove it; to limit "
             f"the memory, set sub_batch_size instead."
         )
     if sampler is not None:
         raise ValueError(
-            f"{sampler=} has no use here: this loop trains on the whole graph, so there is no subgraph to sample. Remove it."
+            f"{sampler=} does not apply here: this loop trains on the whole graph, so there is no subgraph to sample. "
+            f"Remove it."
         )
     for name, size in (("batch_size", batch_size), ("sub_batch_size", sub_batch_size)):
         if size is not None and size < 1:
