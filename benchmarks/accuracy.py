@@ -1,17 +1,17 @@
-"""How good the embeddings are: search on validation triples, and test what was found.
+"""How accurate the embeddings are: search on validation triples, and test the result.
 
     python benchmarks/accuracy.py search pykeen_nonsampling/experiments/nonsamplinglcwa/distmult_fb15k237.json \
         --vary loss_kwargs.negative_weight=0.005,0.01,0.02 --vary loss_kwargs.candidate_weight=0,0.5
 
-tries all combinations, one training each, and tells the MRR on the validation triples. The test triples are not looked at.
+tries all combinations, one training run each, and prints the metrics on the validation triples. Test triples are not used.
 
     python benchmarks/accuracy.py test pykeen_nonsampling/experiments/*/*.json
 
-trains each configuration and writes what it reaches on the test triples, and in what time, into the file.
+trains each configuration and writes its metrics on the test triples, and the training time, into the file.
 
     python benchmarks/accuracy.py defaults --dataset nations --model ComplEx --dim 128 --epochs 100
 
-trains with names, a dimension and a number of epochs alone.
+trains with nothing but names, a dimension and a number of epochs.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ FILES = click.argument("paths", nargs=-1, required=True, type=click.Path(exists=
 
 
 def run(configuration: Mapping[str, Any], seed: int, testing: bool) -> PipelineResult:
-    """Train by the pipeline of a configuration, and evaluate on the test or on the validation triples."""
+    """Run the pipeline of a configuration, and evaluate on the test or on the validation triples."""
     kwargs = {**configuration, "random_seed": seed, "use_testing_data": testing}
     kwargs["training_kwargs"] = {**kwargs.get("training_kwargs", {}), "use_tqdm": False}
     kwargs["evaluation_kwargs"] = {**kwargs.get("evaluation_kwargs", {}), "use_tqdm": False}
@@ -53,7 +53,7 @@ def summarize(result: PipelineResult) -> dict[str, float]:
 
 
 def variants(configuration: dict[str, Any], vary: tuple[str, ...]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Combine all values of what varies."""
+    """Combine all values of the parameters that vary."""
     names, values = [], []
     for option in vary:
         name, _, choices = option.partition("=")
@@ -82,7 +82,7 @@ def main() -> None:
 @click.option("--vary", multiple=True, help="A parameter of pipeline() and its values, as in a.b=1,2")
 @click.option("--seed", default=0, show_default=True)
 def search(paths: tuple[Path, ...], vary: tuple[str, ...], seed: int) -> None:
-    """Train variants of configurations, and tell how they do on the validation triples."""
+    """Train variants of configurations, and print their metrics on the validation triples."""
     for path in paths:
         for name, variant in variants(json.loads(path.read_text())["pipeline"], vary):
             click.echo(f"{path.stem} {name}: {summarize(run(variant, seed, testing=False))}")
@@ -92,11 +92,11 @@ def search(paths: tuple[Path, ...], vary: tuple[str, ...], seed: int) -> None:
 @FILES
 @click.option("--seeds", default=1, show_default=True, help="The number of random seeds.")
 def test(paths: tuple[Path, ...], seeds: int) -> None:
-    """Train configurations, and write what they reach on the test triples into their files."""
+    """Train configurations, and write their metrics on the test triples into their files."""
     for path in paths:
         content = json.loads(path.read_text())
         runs = [summarize(run(content["pipeline"], seed, testing=True)) for seed in range(seeds)]
-        # PyKEEN has its own use for results outside of the metadata
+        # results outside of the metadata mean something else to PyKEEN
         content["metadata"]["results"] = {
             "seeds": list(range(seeds)),
             **{name: [result[name] for result in runs] for name in runs[0]},
@@ -115,7 +115,7 @@ def test(paths: tuple[Path, ...], seeds: int) -> None:
 @click.option("--epochs", default=100, show_default=True)
 @click.option("--seed", default=0, show_default=True)
 def defaults(datasets: tuple[str, ...], models: tuple[str, ...], loop: str, dim: int, epochs: int, seed: int) -> None:
-    """Train with what is chosen by default, and tell what that reaches on the test triples."""
+    """Train with the defaults, and print the metrics on the test triples."""
     for dataset, model in itertools.product(datasets, models):
         configuration = dict(
             dataset="allentities",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if "pykeen.datasets" not in sys.modules:
     # PyKEEN loads this package in the middle of its own imports, as an entry point of pykeen.datasets. If this package is
-    # imported first, PyKEEN has to go ahead as a whole, or each would wait for the other's half-made modules.
+    # imported first, PyKEEN has to be imported completely before it, or each would see the other's modules half-initialized.
     import pykeen.pipeline  # noqa: F401
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Workarounds for PyKEEN, each with the version that it is for and what to propose so that it can go away.
+"""Workarounds for PyKEEN, each with the version that it is for and a proposal that would make it unnecessary.
 
 Nothing else in this package depends on details of PyKEEN that are not part of its interface, except for what training loops
 and evaluators inherit.
@@ -30,7 +30,7 @@ __all__ = [
 
 
 # PyKEEN 1.11.1 loads entry points from one group only, that of datasets, and in the middle of its own imports.
-# Proposal: resolvers for training loops, losses and evaluators that load entry points, as that for datasets does.
+# Proposal: resolvers for training loops, losses and evaluators that load entry points, as the one for datasets does.
 
 
 def when_imported(name: str, action: Callable[[ModuleType], object]) -> None:
@@ -49,7 +49,7 @@ def when_imported(name: str, action: Callable[[ModuleType], object]) -> None:
 
 
 class _BeforeImport(MetaPathFinder):
-    """Finds one module, once, like all other finders together, and lets an action follow its execution."""
+    """Finds one module, once, as the other finders would, and calls an action after its execution."""
 
     def __init__(self, name: str, action: Callable[[ModuleType], object]):
         self.name = name
@@ -72,7 +72,7 @@ class _BeforeImport(MetaPathFinder):
 
 
 def _on_first_use(module: ModuleType, action: Callable[[ModuleType], object]) -> None:
-    """Let an action precede the first use from outside of a module whose import is under way."""
+    """Call an action just before a module whose import is under way is first used from outside."""
     cls = type(module)
 
     class Awaited(cls):  # type: ignore[misc,valid-type]
@@ -87,12 +87,12 @@ def _on_first_use(module: ModuleType, action: Callable[[ModuleType], object]) ->
 
 
 # PyKEEN 1.11.1 collects garbage after every epoch, which takes as long as a whole epoch here.
-# Proposal: not to, or every few seconds.
+# Proposal: collect only every few seconds, or not at all.
 
 
 @contextlib.contextmanager
 def cheap_garbage_collection() -> Iterator[None]:
-    """Spare the garbage collector the objects that exist already, unless the host program has frozen some itself.
+    """Hide objects that already exist from the garbage collector, unless the host program has frozen some itself.
 
     There is no way to unfreeze only those that were frozen here.
     """
@@ -131,7 +131,7 @@ def with_gradient_clipping(
     gradient_clipping_max_abs_value: float | None = None,
     **kwargs: Any,
 ) -> dict[str, Any]:
-    """Clip gradients by callbacks that know the training loop."""
+    """Clip gradients with callbacks that know the training loop."""
     from pykeen.training.callbacks import (
         GradientAbsClippingTrainingCallback,
         GradientNormClippingTrainingCallback,
@@ -153,7 +153,7 @@ def with_gradient_clipping(
 
 
 def without_command_line_defaults(kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out what PyKEEN's command line passes to pipeline(), but nobody asked for."""
+    """Leave out what PyKEEN's command line passes to pipeline() although the user did not ask for it."""
     context = click.get_current_context(silent=True)
     if context is None or not getattr(context.command.callback, "__module__", "").startswith("pykeen."):
         return dict(kwargs)

@@ -1,9 +1,9 @@
-"""What PyKEEN's entry point loads: makes the training loops, losses and evaluators known, whatever is imported first.
+"""What PyKEEN's entry point loads: registers training loops, losses and evaluators, no matter what is imported first.
 
 PyKEEN 1.11.1 looks for plugins in one place only, the entry points of :mod:`pykeen.datasets`, in the middle of its own
 imports. The loss can be registered right then. The rest has to wait until the part of PyKEEN that it extends is complete.
-Proposal: entry points for all resolvers, and training loops that bring defaults for ``pipeline()``, which would leave this
-module with nothing to do.
+Proposal: entry points for all resolvers, and training loops with their own defaults for ``pipeline()``, which would
+make this module unnecessary.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def wrap_study(module: ModuleType) -> None:
 
 
 def _wrap(module: ModuleType, name: str, run: Callable[[Callable[..., Any], Mapping[str, Any]], Any]) -> None:
-    """Run a function of PyKEEN's in another way, for this package's training loops only."""
+    """Run one of PyKEEN's functions differently, for this package's training loops only."""
     from .recipes import is_ours
 
     function = getattr(module, name)

@@ -19,11 +19,12 @@ __all__ = [
 
 @parse_docdata
 class AllEntities(EagerDataset):
-    """Another dataset of PyKEEN's, with all of its evaluation triples.
+    """Another PyKEEN dataset, with all of its evaluation triples.
 
     PyKEEN drops evaluation triples with entities that do not occur in training, e.g. 28 of the 20,466 test triples of
-    FB15k-237 and 210 of the 3,134 of WN18RR. Most publications rank them all, which nobody can do well: results with and
-    without them do not compare. Here, all entities and relations of all splits have an id, so no triple is dropped.
+    FB15k-237 and 210 of the 3,134 of WN18RR. Most publications keep them, although no model can rank them well, so results
+    with and without them are not comparable. Here, all entities and relations of all splits have an id, so no triple is
+    dropped.
 
     The numbers below are those of the default parameters.
 
@@ -66,20 +67,20 @@ class AllEntities(EagerDataset):
 
 
 def _read(dataset: Dataset, split: str) -> TriplesFactory:
-    """Read the triples of one split, with an own id for each label that occurs in it."""
+    """Read the triples of one split, with its own ids for the labels that occur in it."""
     if isinstance(dataset, PathDataset):
         path = getattr(dataset, f"{split}_path")
         return TriplesFactory.from_path(path, load_triples_kwargs=dataset.load_triples_kwargs)
     if isinstance(dataset, PackedZipRemoteDataset):
         return dataset._load_helper(getattr(dataset, f"relative_{split}_path"))
     raise ValueError(
-        f"{type(dataset).__name__} is not made of one file a split, so its triples cannot be read again. Use the dataset "
+        f"{type(dataset).__name__} does not have one file per split, so its triples cannot be read again. Use the dataset "
         f"itself: if its splits are made by PyKEEN, all of their entities occur in training."
     )
 
 
 def _renumber(factory: TriplesFactory, entity_to_id: Mapping[str, int], relation_to_id: Mapping[str, int]) -> Tensor:
-    """Give the triples of a factory other ids."""
+    """Give the triples of a factory new ids."""
     entities, relations = (
         torch.as_tensor([to_id[labels[i]] for i in range(len(labels))])
         for to_id, labels in (
@@ -133,21 +134,24 @@ class SyntheticGraph(EagerDataset):
         :param num_communities: the number of communities
         :param skew: ≥1, the n-th most frequent entity of a community occurs in proportion to n^(1/skew - 1); 1 is uniform
         :param noise: the share of triples whose tail is from any community
-        :param evaluation_ratio: the share of triples for testing, and again for validation
+        :param evaluation_ratio: the share of triples for testing, and the same for validation
         :param random_seed: the seed
         :param create_inverse_triples: whether to create inverse triples for training
         :raises ValueError: if no such graph exists
         """
         capacity = num_entities * num_relations * num_entities // num_communities
         if not 1 <= num_communities <= num_entities:
-            raise ValueError(f"{num_communities=} cannot share {num_entities=}: choose from 1 to num_entities.")
+            raise ValueError(f"{num_communities=} is out of range for {num_entities=}: choose from 1 to num_entities.")
         if not 0 < num_triples <= capacity // 4:
             raise ValueError(
                 f"{num_triples=} do not fit: {num_entities=} in {num_communities=} with {num_relations=} have room for "
-                f"{capacity} distinct triples, of which at most a quarter is filled. Choose fewer triples, or more entities."
+                f"{capacity} distinct triples, of which at most a quarter can be used. Use fewer triples or more entities."
             )
         if skew < 1 or not 0 <= noise <= 1 or not 0 <= evaluation_ratio < 0.5:
-            raise ValueError(f"{skew=}, {noise=}, {evaluation_ratio=}: choose skew ≥ 1, 0 ≤ noise ≤ 1, 0 ≤ ratio < ½.")
+            raise ValueError(
+                f"{skew=}, {noise=}, {evaluation_ratio=} are not all in range: choose skew ≥ 1, 0 ≤ noise ≤ 1 and "
+                f"0 ≤ evaluation_ratio < ½."
+            )
         generator = torch.Generator().manual_seed(random_seed)
         draw = _TripleGenerator(num_entities, num_relations, num_communities, skew, noise, generator)
         triples = draw.distinct(num_triples)
@@ -201,14 +205,14 @@ class _TripleGenerator:
         return (self.num_communities * self._uniform(n)).long()
 
     def draw(self, n: int) -> Tensor:
-        """Draw triples, some of them perhaps the same, shape: (n, 3)."""
+        """Draw triples, possibly with duplicates, shape: (n, 3)."""
         relations = (self.num_relations * self._uniform(n) ** self.skew).long()
         sources = self._communities(n)
         targets = torch.where(self._uniform(n) < self.noise, self._communities(n), self.targets[relations, sources])
         return torch.stack([self._members(sources), relations, self._members(targets)], dim=-1)
 
     def distinct(self, n: int) -> Tensor:
-        """Draw n distinct triples, shape: (n, 3), the first ones that come."""
+        """Draw n distinct triples, shape: (n, 3)."""
         keys = torch.empty(0, dtype=torch.long)
         while len(keys) < n:
             h, r, t = self.draw(n + n // 4).unbind(dim=-1)
@@ -220,7 +224,7 @@ class _TripleGenerator:
 
 
 def _split(triples: Tensor, num_entities: int, num_relations: int, num_evaluation: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Split shuffled triples such that every entity and relation that occurs also occurs in training."""
+    """Split shuffled triples so that every entity and relation that occurs also occurs in training."""
     positions = torch.arange(len(triples))
     needed = torch.zeros(len(triples), dtype=torch.bool)
     for columns, size in (([0, 2], num_entities), ([1], num_relations)):

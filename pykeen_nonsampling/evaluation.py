@@ -28,25 +28,25 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-#: Rows of scores computed at once on a CPU: more do not make the matrix product faster, but counting in them slower
+#: Rows of scores computed at once on a CPU: more would not speed up the matrix product, but would slow down counting
 CACHED_ROWS = 256
 
-#: Scores nearer to each other than this, in units of the rounding error of a number as large as they could be, are compared
+#: Scores closer to each other than this, in units of the rounding error of a number as large as they could be, are compared
 #: by the model itself. Errors of single terms mostly cancel out, so the error of a sum is about one such unit.
 ROUNDING_ERRORS = 16
 
 
 class FactorizedRankBasedEvaluator(RankBasedEvaluator):
-    r"""A rank-based evaluator that scores all candidates by one product of matrices, queries times keys.
+    r"""A rank-based evaluator that scores all candidates with one matrix product, queries times keys.
 
-    PyKEEN scores candidates one by one, from broadcasted vectors. With $f(h, r, t) = q(h, r)^\top k(t)$, the scores of all
+    PyKEEN scores candidates one by one, from broadcast vectors. With $f(h, r, t) = q(h, r)^\top k(t)$, the scores of all
     tails are $K q$, and each distinct query among the evaluation triples has to be scored only once.
 
-    The ranks are PyKEEN's: where the score of a candidate and that of the true entity differ by no more than rounding could
-    make them, the model itself scores both and decides. What remains are models whose rounding in PyKEEN depends on the
-    batch, such as TuckER and QuatE: exact ties of theirs may be counted differently, here as there. All rank types, metrics
-    and options are those of :class:`pykeen.evaluation.RankBasedEvaluator`, which also takes over, with a warning, for a
-    model that has no factorization.
+    The ranks are PyKEEN's: where the score of a candidate and that of the true entity differ by no more than rounding
+    could explain, the model itself scores both and decides. The exception is models whose rounding in PyKEEN depends on the
+    batch, such as TuckER and QuatE: their exact ties may be counted differently, here as well as in PyKEEN. All rank types,
+    metrics and options are those of :class:`pykeen.evaluation.RankBasedEvaluator`, which also takes over, with a warning,
+    for a model that has no factorization.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class FactorizedRankBasedEvaluator(RankBasedEvaluator):
         additional_filter_triples: Tensor | list[Tensor] | None = None,
         **kwargs: Any,
     ) -> Any:
-        # kept back from PyKEEN, which would sort all known triples in a way that takes longer than most evaluations
+        # withheld from PyKEEN, which would sort all known triples in a way that takes longer than most evaluations
         self._additional_filter_triples = additional_filter_triples
         kwargs["additional_filter_triples"] = None if additional_filter_triples is None else []
         return super().evaluate(model, mapped_triples, *args, **kwargs)
@@ -149,7 +149,7 @@ class FactorizedRankBasedEvaluator(RankBasedEvaluator):
         """Prepare to score with a model."""
         factorization = factorize_model(model, self.factorization, self.factorization_kwargs)
         if model.predict_with_sigmoid:
-            raise NotDecomposableError("A sigmoid after the score rounds distinct scores to the same one.")
+            raise NotDecomposableError("A sigmoid (predict_with_sigmoid=True) rounds distinct scores to the same one.")
         with torch.inference_mode():
             all_features = features(model, factorization, mode=self.mode)
             factorization.check_head_queries(*all_features, up_to_constants=True)
@@ -184,7 +184,7 @@ class _Scorer:
         inverse = self.model.use_inverse_triples
 
         def turn(x: Tensor) -> Tensor:
-            """Bring triples to the form (given entity, relation as the model knows it, ranked entity)."""
+            """Bring triples into the form (given entity, relation as the model knows it, ranked entity)."""
             if inverse:
                 # PyKEEN predicts heads as tails of inverse triples
                 x = self.model.relation_inverter.map(batch=x, index=1, invert=target == LABEL_HEAD)
@@ -235,7 +235,7 @@ class _Task:
     def rank(self, rows: int, filtered: bool, excluded: Tensor | None, progress: Any) -> Ranks:
         """Rank the true entities among all candidates, in the order of the triples."""
         keys = self.keys
-        # triples of a query are in a row, and so are queries of a relation
+        # triples of the same query are adjacent, and so are queries of the same relation
         identities, order = (self.triples[:, 1] * len(keys) + self.triples[:, 0]).sort()
         error = ROUNDING_ERRORS * torch.finfo(keys.dtype).eps * keys.norm(dim=1).max()
         options = keys.shape[0] if excluded is None else int((~excluded).sum())
@@ -253,7 +253,7 @@ class _Task:
             if filtered:
                 filtered_rows, filtered_entities = self.side.index.lookup(batch[first])
                 s[filtered_rows, filtered_entities] = -torch.inf
-                # all known ones are no options, except for the true one itself
+                # known ones are not options, except for the true one itself
                 kept = torch.ones_like(filtered_rows) if excluded is None else (~excluded[filtered_entities]).long()
                 number_of_options += 1 - torch.zeros_like(distinct).index_add_(0, filtered_rows, kept)[row]
             if excluded is not None:
@@ -275,9 +275,9 @@ class _Task:
     def _compare(
         self, scores: Tensor, true: Tensor, tolerance: Tensor, batch: Tensor, itself: bool, out: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Count the candidates with a larger score than the true one, and others with the same."""
+        """Count the candidates that score higher than the true one, and the others that score the same."""
         low, high = (true - tolerance)[:, None], (true + tolerance)[:, None]
-        # numbers are added much faster than truth values
+        # summing numbers is much faster than summing booleans
         larger = torch.gt(scores, high, out=out).sum(dim=1).long()
         near = torch.ge(scores, low, out=out).sum(dim=1).long() - larger
         equal = torch.zeros_like(larger)

@@ -36,15 +36,15 @@ def factorize_model(
     """
     if not isinstance(model, ERModel):
         raise NotDecomposableError(
-            f"{type(model).__name__} cannot be decomposed: its scores are not made by an interaction from representations "
-            f"of entities and relations. Use a model that is derived from pykeen.models.ERModel."
+            f"{type(model).__name__} cannot be decomposed: its scores are not computed by an interaction from "
+            f"representations of entities and relations. Use a model that is derived from pykeen.models.ERModel."
         )
     return factorize(model.interaction, factorization, factorization_kwargs)
 
 
 @dataclass(frozen=True)
 class Vectors:
-    """What the representations of a model give, each called as a whole."""
+    """What the representations of a model return, each called as a whole."""
 
     #: for each representation of entities, shape: (num_entities, …)
     entities: Sequence[Tensor]
@@ -86,7 +86,7 @@ def features(
     :param model: the model
     :param factorization: the factorization of its score
     :param mode: the inductive mode
-    :param vectors: the vectors, if they are there already
+    :param vectors: the vectors, if they have already been computed
     :return: the features
     :raises ValueError: if their dtypes differ
     """
@@ -107,14 +107,14 @@ def features(
     if not heads.dtype == relations.dtype == tails.dtype:
         raise ValueError(
             f"Heads have dtype {heads.dtype}, relations {relations.dtype} and tails {tails.dtype}, but a score needs one "
-            f"dtype. Convert the model, e.g. by model.to(dtype=torch.float32), or set dtype=… in "
-            f"entity_representations_kwargs and relation_representations_kwargs alike."
+            f"dtype. Convert the model, e.g. with model.to(dtype=torch.float32), or set the same dtype=… in "
+            f"entity_representations_kwargs and relation_representations_kwargs."
         )
     return Features(heads, relations, tails)
 
 
 def _rows(representation: Representation, n: int) -> Tensor:
-    """Call a representation for its first n rows, of which it usually has just as many."""
+    """Call a representation for its first n rows, which are usually all of them."""
     x = representation(indices=None)
     # a slice would copy the gradient
     return x if x.shape[0] == n else x[:n]

@@ -1,7 +1,7 @@
 """Defaults for this package's training loops, where PyKEEN's pipelines would fill in those of its sampling loops.
 
 :func:`complete` is the recipe for :func:`pykeen.pipeline.pipeline`, and :func:`complete_study` the one for
-:func:`pykeen.hpo.hpo_pipeline`. Both are pure functions. With the package installed, the pipelines use them by themselves.
+:func:`pykeen.hpo.hpo_pipeline`. Both are pure functions. With the package installed, the pipelines use them automatically.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ __all__ = [
     "required_kwargs",
 ]
 
-#: Large steps at first, which a full batch allows, and small ones in the end. PyKEEN's default for Adam is 0.001.
+#: Large steps at first, which a full batch allows, and small ones at the end. PyKEEN's default for Adam is 0.001.
 LEARNING_RATE = 0.02
 
 #: What a model needs for a factorization, where PyKEEN's defaults leave it without one
@@ -63,8 +63,8 @@ REQUIRED: Mapping[type[Model], Mapping[str, Any]] = {
 
 _SMALL = dict(entity_initializer="xavier_normal", relation_initializer="xavier_normal")
 
-#: What suits a squared loss better than PyKEEN's defaults: scores must be able to reach 1 and 0, so vectors are free in
-#: length and small at the start; vectors of distances make them as large at the start as those of false triples should be
+#: What suits a squared loss better than PyKEEN's defaults: scores must be able to reach 1 and 0, so vectors may have any
+#: length and are small at the start; for distances, they make scores start where those of false triples should be
 SUITABLE: Mapping[type[Model], Mapping[str, Any]] = {
     AutoSF: dict(embedding_kwargs=dict(initializer="xavier_normal")),
     CP: _SMALL,
@@ -104,12 +104,12 @@ def model_defaults(model: type[Model]) -> dict[str, Any]:
 def complete(kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Fill in what :func:`pykeen.pipeline.pipeline` should get for one of this package's training loops.
 
-    This is the loss, parameters of the model, the whole graph as batch, and, unless anything is said about them, optimizer
-    and learning rate schedule. What is given stays. For other training loops, nothing changes.
+    This is the loss, parameters of the model, the whole graph as batch, and, unless any of them is configured, optimizer
+    and learning rate schedule. Given arguments are kept. For other training loops, nothing changes.
 
     :param kwargs: the keyword arguments of a pipeline
     :return: the completed ones
-    :raises ValueError: if a loss or a negative sampler is named that cannot be used
+    :raises ValueError: if a loss or a negative sampler is given that cannot be used
     """
     if not is_ours(kwargs.get("training_loop")):
         return dict(kwargs)
@@ -128,12 +128,12 @@ def complete(kwargs: Mapping[str, Any]) -> dict[str, Any]:
 def complete_study(kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Fill in what :func:`pykeen.hpo.hpo_pipeline` should get for one of this package's training loops.
 
-    This is the loss with its search space, and parameters of the model. What is given stays. For other training loops,
+    This is the loss with its search space, and parameters of the model. Given arguments are kept. For other training loops,
     nothing changes.
 
     :param kwargs: the keyword arguments of a study
     :return: the completed ones
-    :raises ValueError: if a loss or a negative sampler is named that cannot be used
+    :raises ValueError: if a loss or a negative sampler is given that cannot be used
     """
     if not is_ours(kwargs.get("training_loop")):
         return dict(kwargs)
@@ -141,7 +141,7 @@ def complete_study(kwargs: Mapping[str, Any]) -> dict[str, Any]:
     given = kwargs.get("model_kwargs") or {}
     completed = _complete_model(_complete_loss(kwargs))
     if "regularizer" in completed.get("model_kwargs", {}) and "regularizer" not in given:
-        # in a study, it has a place of its own
+        # in a study, it is an argument of its own
         completed["model_kwargs"].pop("regularizer")
         completed["regularizer"] = "no"
     loss_kwargs = completed.get("loss_kwargs") or {}
@@ -164,23 +164,23 @@ def difference(completed: Mapping[str, Any], given: Mapping[str, Any]) -> dict[s
 
 
 def _complete_loss(kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Put the default loss in place, or check the one that is named."""
+    """Fill in the default loss, or check the given one."""
     check_negative_sampler(kwargs.get("negative_sampler"), kwargs.get("negative_sampler_kwargs"))
     completed = dict(kwargs)
     if completed.get("loss_kwargs"):
-        # what is None is left out; trackers do not like a value to change when it is derived
+        # None is left out: trackers refuse a value that changes later, when it is derived
         completed["loss_kwargs"] = {name: value for name, value in completed["loss_kwargs"].items() if value is not None}
     loss = kwargs.get("loss") or (kwargs.get("model_kwargs") or {}).get("loss")
     if loss is not None:
         check_loss(type(loss) if isinstance(loss, Loss) else loss_resolver.lookup(loss))
     elif not isinstance(kwargs.get("model"), Model):
-        # a model brings its loss, which the training loop looks at
+        # a model comes with its loss, which the training loop checks
         completed["loss"] = "nonsampling"
     return completed
 
 
 def _complete_model(kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Put the defaults of the model in place."""
+    """Fill in the defaults of the model."""
     model = kwargs.get("model")
     if model is None or isinstance(model, Model):
         return kwargs

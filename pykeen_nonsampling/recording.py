@@ -1,4 +1,4 @@
-"""What a run was made with, in its results."""
+"""The configuration of a run, recorded in its results."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = [
 
 @dataclass
 class RecordedResult(PipelineResult):
-    """A result of a pipeline whose ``results.json`` has the configuration, with all weights of the loss."""
+    """A result of a pipeline whose ``results.json`` contains the configuration, with all weights of the loss."""
 
     @classmethod
     def of(cls, result: PipelineResult) -> RecordedResult:
-        """Take over a result; its configuration gets the loss that was trained with."""
+        """Convert a result, and record the loss that was trained with in its configuration."""
         values = {field.name: getattr(result, field.name) for field in fields(PipelineResult)}
         configuration = {**result.configuration, "loss_kwargs": result.model.loss.kwargs}
         model_kwargs = configuration.get("model_kwargs")

@@ -1,4 +1,4 @@
-"""What triples, queries and candidates weigh: from the parameters of a loss to tensors, and their defaults.
+"""The weights of triples, queries and candidates: from the parameters of a loss to tensors, and their defaults.
 
 No other module knows a default weight.
 """
@@ -32,16 +32,16 @@ __all__ = [
 
 #: The constants behind default weights, by the family of the model's factorization where that matters
 CONSTANTS: Mapping[str, Mapping[str, float]] = {
-    # what all candidates of a query with one positive weigh, relative to that positive. No score of unit vectors is far
-    # from 1/3, so for distances the sum over all candidates is large, whatever is learned.
+    # the total weight of a query's candidates if it has one positive, relative to that positive. No score of unit vectors
+    # is far from 1/3, so for distances the sum over all candidates is large, no matter what is learned.
     "mass of a query's candidates": {"any": 100.0, "squared distance": 3.0},
-    # what all triples weigh in the closed world, relative to all positives; never more than that of a query
+    # the total weight of all triples in the closed world, relative to all positives; never more than that of a query
     "mass of all triples": {"any": 20.0},
     # the exponent of the number of a query's positives, unless negatives would weigh more than positives
     "exponent of queries": {"any": 0.5},
-    # the exponent of the number of triples that a candidate is the answer of
+    # the exponent of the number of triples that a candidate is the answer to
     "exponent of candidates": {"any": 0.5},
-    # what the vectors of a triple weigh, relative to its score; lengths of vectors mean something for distances
+    # the weight of a triple's vectors, relative to its score; for distances, the lengths of vectors are meaningful
     "regularization": {"any": 0.03, "squared distance": 0.0},
 }
 
@@ -85,12 +85,12 @@ def local_closed_world_defaults(loss: MomentLoss, index: TripleIndex, family: st
     """
     mass, exponent = constant("mass of a query's candidates", family), constant("exponent of queries", family)
     negative_weight = loss.positive_weight * min(1.0, mass / index.num_entities)
-    # small graphs suffer from negatives that weigh more than positives, so the exponent is at most what avoids that
+    # small graphs suffer from negatives that weigh more than positives, so the exponent is limited to avoid that
     most = max(int(index.counts.max()), _most_heads(index))
     if most > 1:
         ratio = loss.positive_weight / (loss.negative_weight or negative_weight)
         exponent = min(exponent, max(0.0, math.log(ratio) / math.log(most)))
-    # if the user says how to weigh entities, nothing is added to that
+    # if the user sets weights for entities, no others are added
     by_entity = loss.tail_weight if loss.head_weight is None else loss.head_weight
     return {
         "negative_weight": negative_weight,
@@ -151,7 +151,7 @@ def weigh_closed_world(
         value = getattr(loss, name)
         if as_exponent(value):
             raise ValueError(
-                f"{name}={value} has no use in the closed world, where all triples count and none belongs to a query. "
+                f"{name}={value} does not apply in the closed world, where all triples count and none belongs to a query. "
                 f"Use head_weight, relation_weight and tail_weight, or training_loop='nonsamplinglcwa'."
             )
     positives: Tensor | float = loss.positive_weight
@@ -217,8 +217,8 @@ def _weigh_queries(weighter: LossWeighter, entities: Tensor, relations: Tensor, 
         weights = weighter(h=None, r=r, t=e) if target == LABEL_HEAD else weighter(h=e, r=r, t=None)
     except Exception as error:
         raise ValueError(
-            f"{weighter} cannot weigh all candidates of a query at once, for which it gets {target}=None: {error!r}. "
-            f"{advice}"
+            f"{weighter} cannot weigh all candidates of a query at once, for which it is called with {target}=None: "
+            f"{error!r}. {advice}"
         ) from error
     if weights.numel() > 1 and weights.shape != e.shape:
         raise ValueError(
@@ -229,10 +229,10 @@ def _weigh_queries(weighter: LossWeighter, entities: Tensor, relations: Tensor, 
 
 
 def _by_count(name: str, weight: Any, counts: Tensor) -> Tensor | None:
-    """Weigh entities or relations by how often they occur, such that the mean of the weights is 1.
+    """Weigh entities or relations by how often they occur, so that the mean of the weights is 1.
 
     :param name: the name of the loss's parameter
-    :param weight: an exponent, its name, or a function of the numbers; nothing, if all weigh the same
+    :param weight: an exponent, its name, or a function of the numbers; ``None``, if all weigh the same
     :param counts: the numbers
     :return: the weights
     """
@@ -242,18 +242,18 @@ def _by_count(name: str, weight: Any, counts: Tensor) -> Tensor | None:
     weights = _weigh(name, exponent, 1 + counts, counts)
     mean = weights.mean()
     if not mean > 0:
-        raise ValueError(f"{name}={weight} gives nothing but zeros, so there would be no negatives.")
+        raise ValueError(f"{name}={weight} gives only zeros, so there would be no negatives. Let some weights be > 0.")
     return weights / mean
 
 
 def _weigh(name: str, weight: Any, base: Tensor, *arguments: Tensor) -> Tensor:
-    """Compute weights by an exponent, or by a function.
+    """Compute weights from an exponent, or with a function.
 
     :param name: the name of the loss's parameter
-    :param weight: the exponent, or the function; nothing stands for an exponent of 0
-    :param base: what the exponent is of
+    :param weight: the exponent, or the function; ``None`` stands for an exponent of 0
+    :param base: the base of the power
     :param arguments: the arguments of the function
-    :return: the weights, as many as there are numbers
+    :return: the weights, one per number
     """
     if not callable(weight):
         return base.pow(weight or 0.0)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from cases import GRAPHS
+from cases import GRAPHS, make_factory
 from pykeen.datasets import Dataset, get_dataset
 from pykeen.evaluation import RankBasedEvaluator, evaluator_resolver
 from pykeen.models import ConvE, DistMult, ERModel, Model
@@ -138,6 +138,22 @@ def test_ties_are_ties(model: str, filtered_more: bool) -> None:
             weight[2::3] = weight[2]
     known = [dataset.training.mapped_triples] if filtered_more else None
     assert_same_ranks(result.model, dataset.testing.mapped_triples, additional_filter_triples=known)
+
+
+def test_near_ties_are_decided_by_the_model() -> None:
+    """Entities whose scores differ by rounding only: a matrix product rounds in another way than PyKEEN does."""
+    generator = torch.Generator().manual_seed(0)
+    vector = torch.randn(50, generator=generator)
+    factory = make_factory([(0, 0, t) for t in range(1, 200)], 200, 1)
+    model = DistMult(triples_factory=factory, embedding_dim=50, random_seed=0)
+    with torch.no_grad():
+        entities = model.entity_representations[0]._embeddings.weight
+        entities[:] = torch.stack([vector[torch.randperm(50, generator=generator)] for _ in range(200)])
+        entities[0] = 1.0
+        model.relation_representations[0]._embeddings.weight.fill_(1.0)
+    triples = factory.mapped_triples[:10]
+    assert len(model.predict(triples[:1], target=LABEL_TAIL).unique()) > 2
+    assert_same_ranks(model, triples, targets=[LABEL_TAIL])
 
 
 def test_all_scores_equal() -> None:

@@ -1,7 +1,7 @@
-"""How fast training and evaluation are: against the dense products they cannot avoid, plain autograd, and PyKEEN's own.
+"""How fast training and evaluation are, compared with the dense products they cannot avoid, plain autograd, and PyKEEN.
 
-All times of a model are taken in one run, in turns: each repeat takes every time once, so a machine that slows down does so
-for all of them. What is reported is the median over the repeats.
+All times of a model are measured in one run, in turns: each repeat measures every time once, so a machine that slows down
+does so for all of them. The median over the repeats is reported.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ __all__ = [
 #: The speed-up on FB15k-237 over 25 negative samples that [li2021]_ reports
 PAPER_SPEEDUPS: Mapping[str, float] = {"distmult": 66.9, "simple": 60.9, "complex": 42.9, "transe": 22.0}
 
-#: Each ratio, and the times that it is made of
+#: Each ratio, and the times that it is computed from
 RATIOS: Mapping[str, tuple[str, str]] = {
     "epoch/floor": ("epoch_seconds", "floor_seconds"),
     "autograd/epoch": ("autograd_seconds", "epoch_seconds"),
@@ -81,7 +81,7 @@ class Settings:
     #: PyKEEN's training loops to compare with: slcwa, lcwa
     loops: Sequence[str] = ("slcwa", "lcwa")
     repeats: int = 5
-    #: PyKEEN's own training and evaluation take far longer, and are repeated no more than this
+    #: PyKEEN's own training and evaluation take far longer, and are repeated at most this often
     baseline_repeats: int = 1
     #: the number of batches of PyKEEN's training and evaluation that are timed
     batches: int = 3
@@ -101,7 +101,7 @@ def fit_exponent(sizes: Sequence[float], seconds: Sequence[float]) -> tuple[floa
 
 @dataclass
 class Benchmark:
-    """Takes all times on one dataset, and tells of them."""
+    """Measures all times on one dataset, and reports them."""
 
     name: str
     dataset: Dataset
@@ -111,7 +111,7 @@ class Benchmark:
     growth: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def run(self) -> None:
-        """Take all times, under a progress bar."""
+        """Measure all times, with a progress bar."""
         settings = self.settings
         subjects = [(model, dim) for model in settings.models for dim in settings.dims]
         baselines = (1 + min(settings.repeats, settings.baseline_repeats)) * (1 + len(settings.loops))
@@ -156,7 +156,7 @@ class Benchmark:
             line["exponent"], line["factor"] = fit_exponent(line["sizes"], line["seconds"])
 
     def _growth_sizes(self, **sizes: int) -> dict[str, int]:
-        """Return the sizes of a synthetic graph, where not given those of what does not grow."""
+        """Return the sizes of a synthetic graph; those that are not given do not grow."""
         factors = {"dim": 1.0}
         return {
             name: int(size * factors.get(name, self.settings.growth_size)) for name, size in {**GROWTH_BASE, **sizes}.items()
@@ -167,7 +167,7 @@ class Benchmark:
         return pd.DataFrame(self.results)
 
     def format_table(self) -> str:
-        """Return the table for reading, one column per model and dimension."""
+        """Return the table as readable text, one column per model and dimension."""
         rows = {}
         for result in self.results:
             column = {name: f"{value:.4g} s" for name, value in result.items() if name.endswith("_seconds")}
@@ -202,9 +202,9 @@ class Benchmark:
         }
 
     def write(self, directory: Path, json_path: Path) -> list[Path]:
-        """Write table, JSON and pictures.
+        """Write table, JSON and plots.
 
-        :param directory: the directory for table and pictures
+        :param directory: the directory for table and plots
         :param json_path: the file for the JSON
         :return: the files written
         """
@@ -222,7 +222,7 @@ class Benchmark:
         return paths
 
     def _plot_speedup(self, path: Path) -> None:
-        """Draw how much longer an epoch with sampling takes, beside what [li2021]_ reports."""
+        """Draw how much longer an epoch with sampling takes, next to what [li2021]_ reports."""
         figure = make_figure(width=1.5 + 1.5 * max(3, len(self.results)), height=4)
         axes = figure.add_subplot()
         names = [
@@ -239,7 +239,7 @@ class Benchmark:
             axes.bar_label(bars, labels=["" if math.isnan(height) else f"{height:.3g}×" for height in heights])
         axes.set(
             yscale="log",
-            # bars begin at equal times, and leave room for the legend
+            # bars start at equal times, and leave room for the legend
             ylim=(min(1.0, 0.5 * min(ratios)), 8 * max(*ratios, *PAPER_SPEEDUPS.values())),
             ylabel="epoch of slcwa ÷ epoch of nonsampling",
             title=f"Speed-up over {NUM_NEGATIVES} sampled negatives, {self._dims()}",
@@ -270,7 +270,7 @@ class Benchmark:
         panels[0].set_ylabel("seconds per epoch")
         base = self._growth_sizes()
         figure.suptitle(
-            f"{self.settings.models[0]} on synthetic graphs; what does not grow: {base['entities']:,} entities, "
+            f"{self.settings.models[0]} on synthetic graphs; fixed sizes: {base['entities']:,} entities, "
             f"{base['triples']:,} triples, d={base['dim']}"
         )
         figure.savefig(path, dpi=150)
@@ -313,17 +313,17 @@ def machine() -> dict[str, Any]:
 
 
 @click.command(name="benchmark")
-@click.option("--dataset", default="fb15k237", show_default=True, help="The name of a dataset that PyKEEN knows.")
-@click.option("--entities", type=click.IntRange(min=1), help="The number of entities of a synthetic graph instead.")
-@click.option("--relations", type=click.IntRange(min=1), help="The number of its relations.")
-@click.option("--triples", type=click.IntRange(min=1), help="The number of its triples.")
+@click.option("--dataset", default="fb15k237", show_default=True, help="The name of a PyKEEN dataset.")
+@click.option("--entities", type=click.IntRange(min=1), help="Use a synthetic graph with this many entities instead.")
+@click.option("--relations", type=click.IntRange(min=1), help="The number of relations of the synthetic graph.")
+@click.option("--triples", type=click.IntRange(min=1), help="The number of triples of the synthetic graph.")
 @click.option(
     "--model",
     "models",
     multiple=True,
     default=["DistMult", "SimplE", "ComplEx", "TransE"],
     show_default=True,
-    help="The name of a model of PyKEEN's. The first one is also used for the growing graphs.",
+    help="The name of a PyKEEN model. The first one is also used for the growing graphs.",
 )
 @click.option(
     "--dim",
@@ -348,7 +348,7 @@ def machine() -> dict[str, Any]:
     type=click.IntRange(min=1),
     default=5,
     show_default=True,
-    help="How often each time is taken; medians are reported.",
+    help="How often each time is measured; medians are reported.",
 )
 @click.option(
     "--baseline-repeats",
@@ -362,9 +362,9 @@ def machine() -> dict[str, Any]:
     type=click.IntRange(min=1),
     default=3,
     show_default=True,
-    help="The number of batches timed of PyKEEN's training and evaluation, then scaled to the whole.",
+    help="The number of batches of PyKEEN's training and evaluation to time; their time is scaled to the whole.",
 )
-@click.option("--growth/--no-growth", default=True, show_default=True, help="Whether to time graphs of growing size, too.")
+@click.option("--growth/--no-growth", default=True, show_default=True, help="Whether to time growing graphs, too.")
 @click.option("--growth-size", type=click.FloatRange(min=0, min_open=True), default=1.0, hidden=True)
 @click.option(
     "--json",
@@ -378,7 +378,7 @@ def machine() -> dict[str, Any]:
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("benchmark"),
     show_default=True,
-    help="The directory for table and pictures.",
+    help="The directory for table and plots.",
 )
 @click.pass_context
 def command(
@@ -394,15 +394,15 @@ def command(
 ) -> None:
     """Measure how fast training and evaluation are.
 
-    Times an epoch without sampling, beside the dense products that it cannot avoid, plain automatic differentiation of the
-    same loss, and PyKEEN's own training loops; evaluation beside PyKEEN's own; the memory that an epoch takes; and how all
-    that grows with the graph. Prints a table, and writes it with all numbers and pictures.
+    Times an epoch without sampling, next to the dense products that it cannot avoid, plain automatic differentiation of the
+    same loss, and PyKEEN's own training loops; evaluation, next to PyKEEN's own; the memory that an epoch takes; and how
+    the time per epoch grows with the graph. Prints a table, and writes it along with all numbers and plots.
     """
     check_matplotlib()
     sizes = {"num_entities": entities, "num_relations": relations, "num_triples": triples}
     sizes = {name: size for name, size in sizes.items() if size is not None}
     if sizes and context.get_parameter_source("dataset") is not click.core.ParameterSource.DEFAULT:
-        raise click.UsageError("--dataset and --entities/--relations/--triples exclude each other: give one of them.")
+        raise click.UsageError("--dataset and --entities/--relations/--triples are mutually exclusive: give one of them.")
     silence()
     settings["models"] = [lookup(model_resolver, model, "model").__name__ for model in settings["models"]]
     dataset_cls = lookup(dataset_resolver, "syntheticgraph" if sizes else dataset, "dataset")
@@ -413,7 +413,7 @@ def command(
     except (NotImplementedError, TypeError, ValueError) as error:
         raise click.ClickException(str(error)) from error
     if not data.testing.num_triples:
-        raise click.ClickException(f"There are no test triples to evaluate on, of {triples} in all: use more --triples.")
+        raise click.ClickException(f"There are no test triples to evaluate on among {triples} in total: use more --triples.")
 
     name = "a synthetic graph" if sizes else dataset
     click.echo(
@@ -427,4 +427,4 @@ def command(
     click.echo(f"\n{result.format_table()}\n")
     for axis, line in result.growth.items():
         click.echo(f"Seconds per epoch grow with {axis} to the power of {line['exponent']:.2f}.")
-    click.echo(f"Table, numbers and pictures: {', '.join(map(str, paths))}")
+    click.echo(f"Table, numbers and plots: {', '.join(map(str, paths))}")

@@ -39,13 +39,13 @@ SECONDS = "training seconds"
 
 
 class LearningCurve(TrainingCallback):
-    """Evaluates the model now and then during training, and takes the time without the evaluations."""
+    """Evaluates the model at intervals during training, and measures the time without the evaluations."""
 
     def __init__(self, evaluation: CoreTriplesFactory, known: Sequence[CoreTriplesFactory], frequency: int):
         """Initialize the callback.
 
         :param evaluation: the triples to evaluate on
-        :param known: more triples that are true, to leave out when ranking
+        :param known: other true triples, to be left out of the ranking
         :param frequency: the number of epochs between evaluations
         """
         super().__init__()
@@ -78,7 +78,7 @@ class LearningCurve(TrainingCallback):
 
 @dataclass
 class Comparison:
-    """Trains one model by several training loops and seeds, and collects what comes out."""
+    """Trains one model with several training loops and seeds, and collects the results."""
 
     dataset: Dataset
     model: str
@@ -130,14 +130,14 @@ class Comparison:
         self.points.extend({**labels, **point} for point in curve.points)
 
     def table(self) -> pd.DataFrame:
-        """Return mean and standard deviation over the seeds, and the seconds in relation to the slowest training loop's."""
+        """Return mean and standard deviation over the seeds, and the speed-up over the slowest training loop."""
         groups = pd.DataFrame(self.runs).drop(columns="seed").groupby("training loop", sort=False)
         means, deviations = groups.mean(), groups.std().fillna(0.0).add_suffix(" std")
         table = pd.concat([means, deviations], axis="columns")
         return table.assign(ratio=means[SECONDS].max() / means[SECONDS])
 
     def format_table(self) -> str:
-        """Return the table for reading, as mean ± standard deviation."""
+        """Return the table as readable text, as mean ± standard deviation."""
         table = self.table()
         rows = {
             name: [f"{mean:.3f} ± {std:.3f}" for mean, std in zip(table[name], table[f"{name} std"], strict=True)]
@@ -181,10 +181,10 @@ def _colors() -> Iterable[str]:
 
 
 @click.command(name="compare")
-@click.option("--dataset", default="kinships", show_default=True, help="The name of a dataset that PyKEEN knows.")
+@click.option("--dataset", default="kinships", show_default=True, help="The name of a PyKEEN dataset.")
 @click.option("--training", type=click.Path(exists=True, dir_okay=False), help="TSV file of your own training triples.")
 @click.option("--testing", type=click.Path(exists=True, dir_okay=False), help="TSV file of your own test triples.")
-@click.option("--model", default="ComplEx", show_default=True, help="The name of a model of PyKEEN's.")
+@click.option("--model", default="ComplEx", show_default=True, help="The name of a PyKEEN model.")
 @click.option("--dim", type=click.IntRange(min=1), default=50, show_default=True, help="The embedding dimension.")
 @click.option(
     "--epochs",
@@ -208,7 +208,7 @@ def _colors() -> Iterable[str]:
     type=click.IntRange(min=1),
     default=25,
     show_default=True,
-    help="Negative samples for each triple with sampling.",
+    help="Negative samples per triple with sampling.",
 )
 @click.option(
     "--negative-weight",
@@ -216,14 +216,14 @@ def _colors() -> Iterable[str]:
     show_default="derived from graph and model",
     help="Weight of a negative triple without sampling.",
 )
-@click.option("--learning-rate", type=float, default=0.01, show_default=True, help="Adam's learning rate, for all.")
+@click.option("--learning-rate", type=float, default=0.01, show_default=True, help="Adam's learning rate, for all loops.")
 @click.option("--seeds", type=click.IntRange(min=1), default=3, show_default=True, help="The number of random seeds.")
 @click.option(
     "--output",
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("comparison"),
     show_default=True,
-    help="The directory for table and picture.",
+    help="The directory for table and plot.",
 )
 @click.pass_context
 def command(
@@ -244,14 +244,14 @@ def command(
 ) -> None:
     """Compare training on all negatives with training on sampled ones.
 
-    Trains the same model by the training loops nonsampling, nonsamplinglcwa and slcwa (PyKEEN's default, with the model's
-    default loss), evaluates all with PyKEEN's evaluator, prints a table, and writes it with the learning curves.
+    Trains the same model with the training loops nonsampling, nonsamplinglcwa and slcwa (PyKEEN's default, with the model's
+    default loss), evaluates all with PyKEEN's evaluator, prints a table, and writes it along with the learning curves.
     """
     check_matplotlib()
     if (training is None) != (testing is None):
         raise click.UsageError("--training and --testing go together: give both files, or neither.")
     if training and context.get_parameter_source("dataset") is not click.core.ParameterSource.DEFAULT:
-        raise click.UsageError("--dataset and --training/--testing exclude each other: give one of them.")
+        raise click.UsageError("--dataset and --training/--testing are mutually exclusive: give one of them.")
     silence()
     if training:
         data, name = get_dataset(training=training, testing=testing), Path(training).name
@@ -263,8 +263,8 @@ def command(
         f"{model} with {dim} dimensions on {name}: {data.num_entities:,} entities, {data.num_relations:,} relations, "
         f"{data.training.num_triples:,} training triples.\n"
         f"nonsampling: {epochs} epochs on all {data.num_entities**2 * data.num_relations:,} triples; nonsamplinglcwa: "
-        f"{epochs} epochs on all candidates of each query; slcwa: {slcwa_epochs} epochs with {num_negatives} negatives for "
-        f"each triple."
+        f"{epochs} epochs on all candidates of each query; slcwa: {slcwa_epochs} epochs with {num_negatives} negatives per "
+        f"triple."
     )
     comparison = Comparison(dataset=data, model=model, dimension=dim, learning_rate=learning_rate, evaluations=10)
     settings: dict[str, dict[str, Any]] = {
@@ -283,7 +283,7 @@ def command(
     )
     try:
         for training_loop, kwargs in settings.items():
-            # what happens only once in a process, such as lazy imports, is nobody's training time
+            # what happens only once per process, such as lazy imports, must not count as training time
             comparison.run(training_loop, seed=0, record=False, **{**kwargs, "epochs": 1})
         for seed, (training_loop, kwargs) in itertools.product(range(seeds), settings.items()):
             comparison.run(training_loop, seed=seed, **kwargs)

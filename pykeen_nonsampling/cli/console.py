@@ -1,4 +1,4 @@
-"""How commands deal with the terminal: what they refuse, silence and draw."""
+"""What commands have in common: checks of their input, quiet loggers, and figures."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ __all__ = [
 
 
 def check_matplotlib() -> None:
-    """Refuse to start what could not be drawn in the end."""
+    """Refuse to start if the results could not be drawn in the end."""
     if importlib.util.find_spec("matplotlib") is None:
         raise click.UsageError('Drawing needs matplotlib: pip install "pykeen-nonsampling[plot]"')
 
 
 def make_figure(width: float, height: float) -> Any:
-    """Make an empty figure, without changing the user's own choice of a canvas."""
+    """Make an empty figure, without changing the canvas that the user has chosen."""
     # matplotlib is an extra
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -36,7 +36,7 @@ def make_figure(width: float, height: float) -> Any:
 
 
 def silence() -> None:
-    """Let loggers report only errors during a command: everything else is for developers, and would tear progress bars."""
+    """Let loggers report only errors during a command: everything else is for developers, and would break progress bars."""
     for logger in map(logging.getLogger, ("pykeen", "torch_max_mem", "pykeen_nonsampling")):
         click.get_current_context().call_on_close(partial(logger.setLevel, logger.level))
         logger.setLevel(logging.ERROR)
@@ -47,5 +47,5 @@ def lookup(resolver: ClassResolver[Any], name: str, what: str) -> type[Any]:
     try:
         return resolver.lookup(name)
     except KeyError as error:
-        message = f"PyKEEN has no {what} {name!r}: see pykeen ls {what}s."
+        message = f"PyKEEN has no {what} {name!r}: for a list, run pykeen ls {what}s."
         raise click.BadParameter(message, param_hint=f"--{what}") from error

@@ -27,10 +27,10 @@ __all__ = [
 
 
 def inspect_model(model: type[Model], model_kwargs: Mapping[str, Any]) -> str:
-    """Make a model for a small graph, train it for one step by each of the training loops, and describe it.
+    """Create a model for a small graph, train it for one step with each of the training loops, and describe it.
 
     :param model: the class of the model
-    :param model_kwargs: its keyword-based parameters; what is missing has the default that it has in a pipeline
+    :param model_kwargs: its keyword-based parameters; those missing have the defaults of a pipeline
     :return: the description
     :raises NotDecomposableError: if the model cannot be trained
     """
@@ -46,7 +46,7 @@ def inspect_model(model: type[Model], model_kwargs: Mapping[str, Any]) -> str:
     arguments = ", ".join(f"{name}={value!r}" for name, value in kwargs.items())
     square = "\nIt is trained on the square of its norm, which ranks the same." if factorization.squares else ""
     return (
-        f"{model.__name__}({arguments}) can be trained without sampling, exactly, by the training loops nonsampling and "
+        f"{model.__name__}({arguments}) can be trained without sampling, exactly, with the training loops nonsampling and "
         f"nonsamplinglcwa.\n"
         f"Its score belongs to the family {factorization.family!r}, with m={max(heads.shape[1], tails.shape[1])} features "
         f"per entity: the sum over all triples costs (|E| + |R|)·m²{matrices}.{square}"
@@ -54,7 +54,7 @@ def inspect_model(model: type[Model], model_kwargs: Mapping[str, Any]) -> str:
 
 
 def _make(model: type[Model], kwargs: Mapping[str, Any]) -> tuple[Model, CoreTriplesFactory]:
-    """Make a model for a small graph that has what it needs: literals, or inverse triples."""
+    """Create a model for a small graph that has what it needs: literals, or inverse triples."""
     dataset = NationsLiteral if issubclass(model, LiteralModel) else Nations
     errors = []
     for inverse in (False, True):
@@ -63,11 +63,11 @@ def _make(model: type[Model], kwargs: Mapping[str, Any]) -> tuple[Model, CoreTri
             return model(triples_factory=triples_factory, loss=NonSamplingLoss(), random_seed=0, **kwargs), triples_factory
         except (AssertionError, ValueError) as error:
             errors.append(error)
-    raise ValueError(f"{model.__name__} cannot be made with {dict(kwargs)}: {errors[0]}") from errors[0]
+    raise ValueError(f"{model.__name__} cannot be created with {dict(kwargs)}: {errors[0]}") from errors[0]
 
 
 @click.command(name="models")
-@click.option("--model", help="The name of a model of PyKEEN's to look at; followed by its keyword arguments.")
+@click.option("--model", help="The name of a PyKEEN model to check, followed by its keyword arguments.")
 @click.option("--markdown", is_flag=True, help="Print the table as Markdown.")
 @click.argument("arguments", nargs=-1, metavar="[NAME=VALUE]...")
 def command(model: str | None, markdown: bool, arguments: tuple[str, ...]) -> None:
@@ -77,14 +77,14 @@ def command(model: str | None, markdown: bool, arguments: tuple[str, ...]) -> No
     condition, or why not; the number m of features per entity, and what the sum costs. d, e, k are the sizes in PyKEEN's
     shapes.
 
-    With --model, makes that model with the given keyword arguments (values are JSON, or else plain text; the rest has the
-    defaults of a pipeline), and says whether it can be trained, and if not, what to change:
+    With --model, creates that model with the given keyword arguments (values are JSON, or else plain text; all others have
+    the defaults of a pipeline), and says whether it can be trained, and if not, what to change:
 
         pykeen-nonsampling models --model TransE scoring_fct_norm=1
     """
     if model is None:
         if arguments:
-            raise click.UsageError(f"{' '.join(arguments)} needs --model NAME: of which model are these the arguments?")
+            raise click.UsageError(f"{' '.join(arguments)} needs --model NAME, the model that these arguments are for.")
         _print_table(markdown)
         return
     silence()
@@ -96,7 +96,7 @@ def command(model: str | None, markdown: bool, arguments: tuple[str, ...]) -> No
 
 
 def _parse_argument(argument: str) -> tuple[str, Any]:
-    """Divide NAME=VALUE."""
+    """Split NAME=VALUE."""
     name, equals, value = argument.partition("=")
     if not (name and equals):
         raise click.UsageError(f"{argument!r} is not a keyword argument: write NAME=VALUE, e.g. embedding_dim=64.")

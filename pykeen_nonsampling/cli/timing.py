@@ -1,4 +1,4 @@
-"""Times and memory of training and evaluation: this package's, plain autograd's, PyKEEN's, and the least possible.
+"""Times and memory of training and evaluation: this package's, plain autograd's, PyKEEN's, and a lower bound.
 
 All training loops use Adam with ``fused=True``.
 """
@@ -52,19 +52,19 @@ OPTIMIZER: Mapping[str, Any] = dict(optimizer="Adam", optimizer_kwargs=dict(fuse
 
 #: As in [li2021]_
 SLCWA_BATCH_SIZE, NUM_NEGATIVES = 4000, 25
-#: PyKEEN holds batch × entities × dimension numbers several times over: on FB15k-237 with d=200, more would not fit 16 GB
+#: PyKEEN holds batch × entities × dimension numbers several times over: on FB15k-237 with d=200, more would not fit in 16 GB
 LCWA_BATCH_SIZE = 64
 EVALUATION_BATCH_SIZE = 256
-#: The number of epochs, or runs of the floor, that one time is the median of: they are short
+#: The number of epochs, or runs of the floor, of which one time is the median: they are short
 EPOCHS = 5
 
 
 class _EnoughBatches(Exception):  # noqa: N818
-    """Ends an epoch early; no error."""
+    """Ends an epoch early; not an error."""
 
 
 class BatchTimer(TrainingCallback):
-    """Takes the time of the first batches of an epoch, then ends it.
+    """Times the first batches of an epoch, then ends it.
 
     Callbacks run before the optimizer's step, so a batch is over when the next one begins, or the epoch ends.
     """
@@ -72,7 +72,7 @@ class BatchTimer(TrainingCallback):
     def __init__(self, batches: int, clock: Callable[[], float] = time.perf_counter):
         """Initialize the callback.
 
-        :param batches: >0, the number of batches to time; the whole epoch, if it has no more
+        :param batches: >0, the number of batches to time; the whole epoch, if it has fewer
         :param clock: the clock
         """
         super().__init__()
@@ -104,7 +104,7 @@ class BatchTimer(TrainingCallback):
 
 
 class EpochTimer(TrainingCallback):
-    """Takes the time of each epoch but the first, from the end of one to the end of the next."""
+    """Times each epoch but the first, from the end of one to the end of the next."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -194,7 +194,7 @@ def train_epochs(loop: TrainingLoop[Any], triples_factory: CoreTriplesFactory, e
 
 @dataclass(frozen=True)
 class Quantity:
-    """A time to take, and what to do once before it is first taken."""
+    """A time to measure, and what to do once before it is first measured."""
 
     measure: Callable[[], float]
     warm_up: Callable[[], Any]
@@ -202,7 +202,7 @@ class Quantity:
 
 
 def in_turns(quantities: Mapping[str, Quantity], progress: Callable[[str], None]) -> dict[str, list[float]]:
-    """Take each time once a repeat."""
+    """Measure each time once per repeat."""
     for name, quantity in quantities.items():
         progress(name)
         quantity.warm_up()
@@ -216,7 +216,7 @@ def in_turns(quantities: Mapping[str, Quantity], progress: Callable[[str], None]
 
 
 class Subject:
-    """One model of one dimension on one dataset, and the ways to take its times."""
+    """One model of one dimension on one dataset, and the ways to time it."""
 
     def __init__(self, dataset: Dataset, model: str, dim: int):
         """Create the model once for each of this package's training loops, and once for PyKEEN's."""
@@ -231,14 +231,14 @@ class Subject:
         self.parts: dict[str, tuple[int, int]] = {}
 
     def floor(self) -> float:
-        """Time the dense products that an epoch cannot avoid: of each kind of features, the Gram matrix and its gradient."""
+        """Time the dense products that an epoch cannot avoid: for all features, the Gram matrix and its gradient."""
         with torch.no_grad():
             heads, relations, tails = features(self.ours, self.factorization)
             self.ours.collect_regularization_term()
             operands = [
                 (x, x.new_empty(x.shape[1], x.shape[1]), torch.empty_like(x))
                 for x in ((heads, relations) if tails is heads else (heads, relations, tails))
-                # of a relation that has a matrix, there is no Gram matrix
+                # relations that are matrices have no Gram matrix
                 if x.ndim == 2
             ]
 
@@ -253,7 +253,7 @@ class Subject:
             return statistics.median(run() for _ in range(EPOCHS))
 
     def epoch(self) -> float:
-        """Time epochs of this package's training loop, optimizer step and all."""
+        """Time epochs of this package's training loop, including the optimizer step."""
         return train_epochs(self.loop, self.training)
 
     def local_epoch(self) -> float:
@@ -261,7 +261,7 @@ class Subject:
         return train_epochs(self.local_loop, self.training)
 
     def autograd(self) -> float:
-        """Time the loss and its gradient by plain autograd, without an optimizer step."""
+        """Time the loss and its gradient with plain autograd, without an optimizer step."""
         self.ours.train()
         self.ours.zero_grad(set_to_none=True)
         start = time.perf_counter()
@@ -297,7 +297,7 @@ class Subject:
     def pykeen_evaluation(self, batches: int) -> float:
         """Time PyKEEN's evaluation on some test triples, and scale it to all of them.
 
-        Preparing the filter takes the same time for any number of triples: that of evaluating a single one.
+        Preparing the filter takes the same time for any number of triples: about that of evaluating a single one.
         """
         testing = self.dataset.testing.mapped_triples
         part = testing[: batches * EVALUATION_BATCH_SIZE]
@@ -318,13 +318,13 @@ class Subject:
         return time.perf_counter() - start
 
     def quantities(self, loops: Sequence[str], repeats: int, baseline_repeats: int, batches: int) -> dict[str, Quantity]:
-        """Collect the times to take.
+        """Collect the times to measure.
 
         :param loops: PyKEEN's training loops to time: slcwa, lcwa
-        :param repeats: how often
-        :param baseline_repeats: how often, for what is PyKEEN's
-        :param batches: the number of batches to time of what is PyKEEN's
-        :return: the times to take
+        :param repeats: how often to measure them
+        :param baseline_repeats: how often to measure PyKEEN's own training and evaluation
+        :param batches: the number of batches to time of PyKEEN's own training and evaluation
+        :return: the times to measure
         """
         quantities = {
             name: Quantity(measure, measure, repeats)
@@ -351,10 +351,10 @@ class Subject:
 def measure_peak(triples_factory: CoreTriplesFactory, model: str, dim: int) -> int:
     """Measure how much memory training takes beyond parameters, gradients and the optimizer's state, in bytes.
 
-    A new process trains on a tiny graph first, so that what exists once in a process (libraries, threads) is there. Then
+    A new process trains on a tiny graph first, so that what exists once per process (libraries, threads) is there. Then
     it creates the model and trains for a few epochs. The result is the peak of its resident memory in these epochs, less the
     resident memory just before them, less three times the parameters: the gradient, and the two moments of Adam. It includes
-    the index of the triples, and is 0 if memory that the process had already suffices.
+    the index of the triples, and is 0 if memory that the process already had suffices.
     """
     # fork would inherit the threads' locks and the memory of this process
     with ProcessPoolExecutor(max_workers=1, mp_context=multiprocessing.get_context("spawn")) as pool:
@@ -371,7 +371,7 @@ def _peak_of_training(triples: Any, num_entities: int, num_relations: int, model
     loop = make_loop(model, factory, dim)
     gc.collect()
     with contextlib.suppress(OSError):
-        # lets the peak start anew: loading libraries may have taken more
+        # resets the peak: loading libraries may have taken more
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     before = _resident_bytes("VmRSS")
     train_epochs(loop, factory)
@@ -380,9 +380,9 @@ def _peak_of_training(triples: Any, num_entities: int, num_relations: int, model
 
 
 def _resident_bytes(name: str) -> int:
-    """Return the resident memory of this process: now (VmRSS), or its peak (VmHWM), which is all that some systems tell.
+    """Return the resident memory of this process: now (VmRSS), or its peak (VmHWM), which is all that some systems report.
 
-    On Linux, the peak that getrusage tells of includes that of the process which started this one.
+    On Linux, the peak that getrusage reports includes that of the process that started this one.
     """
     status = Path("/proc/self/status")
     if status.exists():

@@ -1,4 +1,4 @@
-"""How a score factorizes: features of entities and relations, and the bilinear form that makes queries of them."""
+"""How a score factorizes: features of entities and relations, and the bilinear form that turns them into queries."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ __all__ = [
 
 
 class NotDecomposableError(NotImplementedError):
-    """The score is no product of head features, a relation's operator and tail features, so no Gram matrix sums it."""
+    """The score is not a product of head features, a relation's operator and tail features, so no Gram matrix can sum it."""
 
 
 class Form(ABC):
     r"""The form $\phi^\top A_r \psi$ for all relations, seen from one end: how queries $q = A_r^\top \phi$ are made.
 
-    All arguments are rows: of given entities, relations, and gradients by the queries. No method writes to them. Where
+    All arguments are rows: of given entities, relations, and gradients of the queries. No method writes to them. Where
     there is an ``out``, it is memory that the result may be written to, and must not overlap with the arguments.
     """
 
@@ -44,7 +44,7 @@ class Form(ABC):
     def backward(
         self, given: Tensor, relations: Tensor, grad: Tensor, out: tuple[Tensor, Tensor] | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Compute the gradients by the given entities' and the relations' features from that by the queries."""
+        """Compute the gradients of the given entities' and the relations' features from that of the queries."""
 
     @property
     @abstractmethod
@@ -67,7 +67,7 @@ class Form(ABC):
 
 
 class _MethodForm(Form):
-    """The form of a factorization that computes queries by methods of its own."""
+    """The form of a factorization that computes queries with methods of its own."""
 
     def __init__(self, factorization: Factorization, other: bool = False):
         self.factorization = factorization
@@ -86,7 +86,7 @@ class _MethodForm(Form):
         if _definer(cls, self._name) in _definer(cls, name).__mro__:
             result: tuple[Tensor, Tensor] = getattr(self.factorization, name)(given, relations, grad)
             return result
-        # an inherited gradient is not that of queries which a subclass has changed
+        # an inherited gradient does not belong to queries that a subclass has changed
         return _pull_back(self._queries, given, relations, grad)
 
     @property
@@ -105,9 +105,9 @@ class Factorization(ABC):
         \quad
         k(t) = \psi(t)
 
-    A subclass says what $\phi$, $\psi$ and the relation's features are, how a query is made of them, and what the moments
+    A subclass says what $\phi$, $\psi$ and the relation's features are, how a query is made from them, and what the moments
     of the queries over *all* pairs of a head and a relation are. Everything else (scores at observed triples, moments of
-    the scores over all triples, losses, gradients) follows. Two subclasses leave little to say:
+    the scores over all triples, losses, gradients) follows. Two subclasses leave little to do:
     :class:`TrilinearFactorization`, where $A_r$ is made of diagonals, and :class:`MatrixFactorization`, where it is full.
 
     All features are real matrices with one row per entity or relation.
@@ -119,11 +119,10 @@ class Factorization(ABC):
     family: str = "other"
     #: the number of features of an entity, in terms of the symbols of :attr:`pykeen.nn.modules.Interaction.entity_shape`
     feature_size: str = "m"
-    #: what the interaction must be like to have a factorization, if that depends
+    #: the condition for the interaction to have a factorization, if there is one
     condition: ClassVar[str | None] = None
 
-    #: whether the features of a relation are too many to have a copy of them for each query, so that queries are made one
-    #: relation at a time
+    #: whether a relation has too many features to copy them for each query, so that queries are made one relation at a time
     by_relation: bool = False
     #: whether the factorized score is the square of the interaction's norm, which ranks the same, but averages differently
     squares: bool = False
@@ -157,7 +156,7 @@ class Factorization(ABC):
 
     @property
     def form(self) -> Form:
-        """The bilinear form that makes queries of these features."""
+        """The bilinear form that turns these features into queries."""
         return _MethodForm(self)
 
     def _has_queries_of(self, cls: type) -> bool:
@@ -170,12 +169,12 @@ class Factorization(ABC):
         r"""Compute the queries $A_r^\top \phi(h)$ row by row, shape: (n, l).
 
         :param heads: shape: (n, k), the features of heads
-        :param relations: shape: (n, …), the features of relations; (1, …), if they are made :attr:`by_relation`
+        :param relations: shape: (n, …), the features of relations; (1, …), if queries are made :attr:`by_relation`
         :return: the queries
         """
 
     def queries_backward(self, heads: Tensor, relations: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute the gradients by the features from that by the queries. By default, by automatic differentiation."""
+        """Compute the gradients of the features from that of the queries. By default, by automatic differentiation."""
         return _pull_back(self.queries, heads, relations, grad)
 
     def head_queries(self, tails: Tensor, relations: Tensor) -> Tensor:
@@ -193,7 +192,7 @@ class Factorization(ABC):
             return torch.autograd.grad(queries, heads, tails, create_graph=differentiable)[0]
 
     def head_queries_backward(self, tails: Tensor, relations: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute the gradients by the features from that by the queries of heads, cf. :meth:`queries_backward`."""
+        """Compute the gradients of the features from that of the queries of heads, cf. :meth:`queries_backward`."""
         return _pull_back(self.head_queries, tails, relations, grad)
 
     def check_head_queries(self, heads: Tensor, relations: Tensor, tails: Tensor, up_to_constants: bool = False) -> None:
@@ -247,7 +246,7 @@ class Factorization(ABC):
         """
         weights = weights or Weights()
         head_moments = Moments.of(heads, weights.heads)
-        # most models have one kind of entity features, whose Gram matrix is then needed once
+        # most models have the same features for heads and tails, so one Gram matrix is enough
         shared = tails is heads and weights.heads is weights.tails
         tail_moments = head_moments if shared else Moments.of(tails, weights.tails)
         return self.query_moments(head_moments, relations, weights.relations).of_scores(tail_moments)
@@ -272,7 +271,7 @@ def _definer(cls: type, name: str) -> type:
 def _pull_back(
     queries: Callable[[Tensor, Tensor], Tensor], entities: Tensor, relations: Tensor, grad: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Compute the gradients by the features from that by the queries, by automatic differentiation."""
+    """Compute the gradients of the features from that of the queries, by automatic differentiation."""
     with torch.enable_grad():
         entities, relations = entities.detach().requires_grad_(), relations.detach().requires_grad_()
         result = queries(entities, relations)

@@ -33,7 +33,7 @@ __all__ = [
 
 
 class BlockDiagonalFactorization(TrilinearFactorization):
-    """Vectors, cut into parts, and which parts of head, relation and tail meet."""
+    """Vectors that are cut into parts; a term says which parts of head, relation and tail meet."""
 
     family = "block-diagonal"
 
@@ -61,7 +61,7 @@ class DistMultFactorization(BlockDiagonalFactorization):
 
 
 class CPFactorization(BlockDiagonalFactorization):
-    r"""CP: $f = \langle h, r, t \rangle$, where an entity has other vectors as head than as tail."""
+    r"""CP: $f = \langle h, r, t \rangle$, where an entity has different vectors as head and as tail."""
 
     interaction_cls: ClassVar[type[Interaction]] = CPInteraction
     feature_size = "k·d"
@@ -139,7 +139,7 @@ class HolEFactorization(ComplExFactorization):
         f = \frac{1}{d} \sum_\omega \overline{\hat r_\omega} \, \overline{\hat h_\omega} \, \hat t_\omega
           = \frac{1}{d} \mathrm{Re} \langle \hat h, \hat r, \overline{\hat t} \rangle
 
-    Of real vectors, frequencies $\omega$ and $d - \omega$ are conjugate to each other, so half of them suffice, and those
+    For real vectors, frequencies $\omega$ and $d - \omega$ are conjugate to each other, so half of them suffice, and those
     that stand for two count twice.
     """
 

@@ -60,7 +60,7 @@ class SquaredDistanceFactorization(TrilinearFactorization):
 
     #: the keyword-based parameters of the model that make it Euclidean
     euclidean: ClassVar[str] = "p=2"
-    #: the number of real vectors that an entity's vector is
+    #: the number of real vectors that an entity's vector consists of
     vectors: ClassVar[int] = 1
     #: which of L, c and M there are
     scales_heads: ClassVar[bool] = False
@@ -68,7 +68,7 @@ class SquaredDistanceFactorization(TrilinearFactorization):
     scales_tails: ClassVar[bool] = False
     #: whether there is a number for each entity that is added to the score
     has_biases: ClassVar[bool] = False
-    #: the factor a of the squared distance and the score b at distance zero, if the user does not say
+    #: the factor a of the squared distance and the score b at distance zero, unless the user sets them
     default_scale: ClassVar[float] = 1 / 2
     default_offset: ClassVar[float] = 1.0
 
@@ -86,7 +86,7 @@ class SquaredDistanceFactorization(TrilinearFactorization):
         scale = self.default_scale if scale is None else scale
         offset = self.default_offset if offset is None else offset
         if not (math.isfinite(scale) and scale > 0):
-            raise ValueError(f"scale={scale} would not rank near triples first: choose a finite scale > 0, e.g. scale=1/3.")
+            raise ValueError(f"scale={scale} would not rank close triples first: choose a finite scale > 0, e.g. scale=1/3.")
         if not math.isfinite(offset):
             raise ValueError(f"offset={offset} gives no finite score: choose a finite offset, e.g. offset=1.")
         self.scale = scale
@@ -124,7 +124,7 @@ class SquaredDistanceFactorization(TrilinearFactorization):
             for scaled in (self.scales_heads, self.scales_tails)
         )
         self.relation_layout = Layout(len(names), int(self.translates))
-        # the last blocks are the constant 1 and, of translations, the sum of all that is constant
+        # the last blocks are the constant 1 and, for translations, the sum of all constants
         one_h, one_t = (sum(layout) - 1 for layout in (self.head_layout, self.tail_layout))
         constant = Term(one_h, len(names), one_t) if self.translates else Term(one_h, None, one_t, self.offset)
         terms = [constant, *self._products(relation.get("LM"))]
@@ -132,7 +132,7 @@ class SquaredDistanceFactorization(TrilinearFactorization):
             terms.append(Term(1, relation["LL"], one_t, -a))
         if self.scales_tails:
             terms.append(Term(one_h, relation["MM"], 1, -a))
-        # what is a number of each entity comes before the constant
+        # each entity's numbers come before the constant
         if self.head_layout.scalars > 1:
             terms.append(Term(one_h - 1, None, one_t, -a))
         if self.tail_layout.scalars > 1:
@@ -173,7 +173,7 @@ class SquaredDistanceFactorization(TrilinearFactorization):
 
     @abstractmethod
     def maps(self, *representations: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        """Compute L, c and M, as far as there are any, of all relations."""
+        """Compute L, c and M of all relations, as far as they exist."""
 
     # docstr-coverage: inherited
     def relations(self, *representations: Tensor) -> Tensor:  # noqa: D102
@@ -214,7 +214,7 @@ class TransEFactorization(SquaredDistanceFactorization):
 
 
 class UMFactorization(SquaredDistanceFactorization):
-    r"""The unstructured model with p=2: $f = b - a \|h - t\|^2$, whatever the relation."""
+    r"""The unstructured model with p=2: $f = b - a \|h - t\|^2$ for all relations."""
 
     interaction_cls: ClassVar[type[Interaction]] = UMInteraction
     feature_size = "d + 2"
@@ -228,7 +228,7 @@ class UMFactorization(SquaredDistanceFactorization):
 class RotatEFactorization(SquaredDistanceFactorization):
     r"""RotatE: $f = b - a \|h \odot r - t\|^2 = b - a (\|h\|^2 + \|t\|^2) + 2 a \mathrm{Re} \langle h, r, \bar t \rangle$.
 
-    This is so because relations are rotations, $|r_i| = 1$. If they were not, PyKEEN's own score would depend on which of
+    This holds because relations are rotations, $|r_i| = 1$. If they were not, PyKEEN's own score would depend on which of
     $\|h \odot r - t\|$ and $\|h - \bar r \odot t\|$ is cheaper to compute, so other relations are refused.
     """
 
@@ -242,7 +242,7 @@ class RotatEFactorization(SquaredDistanceFactorization):
     def __init__(self, interaction: RotatEInteraction, scale: float | None = None, offset: float | None = None):
         """Initialize the factorization, cf. :class:`SquaredDistanceFactorization`."""
         super().__init__(interaction, scale=scale, offset=offset)
-        # PyKEEN's RotatE does not look at its norm's parameters
+        # PyKEEN's RotatE ignores the parameters of its norm
         self.squares = True
 
     def _check_norm(self, interaction: NormBasedInteraction) -> None:
@@ -268,11 +268,11 @@ class RotatEFactorization(SquaredDistanceFactorization):
             if absolute.numel() and (absolute - 1).abs().max() > 1e-3:
                 raise NotDecomposableError(
                     f"RotatE needs rotations, but there are relations with absolute values from {absolute.min():.3g} to "
-                    f"{absolute.max():.3g}, for which even PyKEEN's score is not defined. Keep them at 1, as model='RotatE' "
+                    f"{absolute.max():.3g}, for which even PyKEEN's score is ambiguous. Keep them at 1, as model='RotatE' "
                     f"does, e.g. with relation_representations_kwargs=dict(initializer='init_phases', "
                     f"constrainer='complex_normalize')."
                 )
-        # the same, but its gradient does not point away from the rotations, where a step would be undone
+        # the same value, but its gradient does not point away from the rotations, where a step would be undone
         return split_complex(r / r.abs())
 
     # docstr-coverage: inherited
@@ -283,8 +283,8 @@ class RotatEFactorization(SquaredDistanceFactorization):
 class MuREFactorization(SquaredDistanceFactorization):
     r"""MuRE with the squared 2-norm: $f = b - a (\|R \odot h + r - t\|^2 - b_h - b_t)$.
 
-    With the norm itself (``power_norm=False``) there is no factorization: beside the biases of the entities, it does not
-    rank like its square.
+    With the norm itself (``power_norm=False``) there is no factorization: together with the biases of the entities, it
+    does not rank like its square.
     """
 
     interaction_cls: ClassVar[type[Interaction]] = MuREInteraction
@@ -299,8 +299,8 @@ class MuREFactorization(SquaredDistanceFactorization):
         super()._check_norm(interaction)
         if not interaction.power_norm:
             raise NotDecomposableError(
-                "MuRE with power_norm=False cannot be decomposed: beside the biases of the entities, a norm does not rank "
-                "like its square, which is what can be decomposed. Use the square, with model_kwargs=dict(power_norm=True)."
+                "MuRE with power_norm=False cannot be decomposed: together with the biases of the entities, a norm does not "
+                "rank like its square, which can be decomposed. Use the square, with model_kwargs=dict(power_norm=True)."
             )
 
     # docstr-coverage: inherited

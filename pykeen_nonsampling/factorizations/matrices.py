@@ -157,7 +157,7 @@ class TuckERFactorization(MultiLinearTuckerFactorization):
             raise NotDecomposableError(
                 f"TuckER with dropout rates of {rates} and batch normalization "
                 f"{'on' if interaction.head_batch_norm is not None else 'off'} cannot be decomposed: both act on each query "
-                f"by itself, so a sum over all queries has no closed form. Leave them out, with model_kwargs=dict("
+                f"separately, so a sum over all queries has no closed form. Leave them out, with model_kwargs=dict("
                 f"dropout_0=0, dropout_1=0, dropout_2=0, apply_batch_normalization=False)."
             )
 
@@ -195,9 +195,9 @@ class NTNFactorization(MatrixFactorization):
 
 
 def check_identity(name: str, activation: nn.Module, fix: str) -> None:
-    """Refuse an activation function that does anything."""
+    """Refuse an activation function other than the identity."""
     if not isinstance(activation, nn.Identity):
         raise NotDecomposableError(
-            f"{name} with {activation} cannot be decomposed: a function that is not linear is applied to what is made of "
-            f"head and relation. Leave it out, with model_kwargs=dict({fix})."
+            f"{name} with {activation} cannot be decomposed: a non-linear function is applied to a combination of head "
+            f"and relation. Leave it out, with model_kwargs=dict({fix})."
         )

@@ -17,7 +17,7 @@ __all__ = [
     "factorize",
 ]
 
-#: A resolver for factorizations. Add one for an interaction of your own by ``factorization_resolver.register``.
+#: A resolver for factorizations. Add one for an interaction of your own with ``factorization_resolver.register``.
 factorization_resolver: ClassResolver[Factorization] = ClassResolver(
     [
         diagonal.AutoSFFactorization,
@@ -59,7 +59,7 @@ def factorize(
     :param factorization_kwargs: additional keyword-based parameters for the factorization
     :return: the factorization
     :raises NotDecomposableError: if there is none
-    :raises ValueError: if the keyword arguments are not the factorization's
+    :raises ValueError: if the keyword arguments do not fit the factorization
     """
     return _factorize(interaction, factorization, dict(factorization_kwargs or {}), plain=False)
 
@@ -67,7 +67,7 @@ def factorize(
 def _factorize(
     interaction: Any, factorization: HintOrType[Factorization], kwargs: dict[str, Any], plain: bool
 ) -> Factorization:
-    """Find the factorization of an interaction; a plain one does without an affine transformation of its own."""
+    """Find the factorization of an interaction; a plain one has no affine transformation of its own."""
     wrapper = find_wrapper(type(interaction))
     if wrapper is not None:
         base = _factorize(interaction.base, factorization, kwargs, plain or wrapper.plain)

@@ -22,7 +22,7 @@ __all__ = [
 
 
 class SumFactorization(TrilinearFactorization):
-    """Products of head and relation, or of relation and tail, beside products of head and tail: $[h, 1]$ and $[t, 1]$."""
+    """Products of head and relation, or of relation and tail, and of head and tail: $[h, 1]$ and $[t, 1]$."""
 
     family = "sum of products"
     feature_size = "d + 1"
@@ -91,8 +91,8 @@ class CrossEFactorization(SumFactorization):
         check_identity("CrossE", interaction.activation, "combination_activation=torch.nn.Identity()")
         if interaction.dropout is not None and interaction.dropout.p:
             raise NotDecomposableError(
-                f"CrossE with a dropout rate of {interaction.dropout.p} cannot be decomposed: it acts on each query by "
-                f"itself, so a sum over all queries has no closed form. Leave it out, with model_kwargs=dict("
+                f"CrossE with a dropout rate of {interaction.dropout.p} cannot be decomposed: it acts on each query "
+                f"separately, so a sum over all queries has no closed form. Leave it out, with model_kwargs=dict("
                 f"combination_dropout=None)."
             )
 

@@ -22,7 +22,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Row:
-    """What there is to know about an interaction."""
+    """What the table says about an interaction."""
 
     interaction: str
     #: "yes", a condition, or why not
@@ -35,7 +35,7 @@ class Row:
 
 
 def list_interactions() -> Iterator[Row]:
-    """Go through all interactions of the installed version of PyKEEN, and those that a factorization is registered for."""
+    """List all interactions of the installed version of PyKEEN, and those that a factorization is registered for."""
     registered = {cls.interaction_cls: cls for cls in factorization_resolver}
     interactions: set[type[Interaction]] = {*interaction_resolver, *registered, *WRAPPERS}
     for cls in sorted(interactions, key=lambda cls: (cls in WRAPPERS, cls.__name__.lower())):
@@ -48,7 +48,7 @@ def list_interactions() -> Iterator[Row]:
         elif cls in registered:
             yield _describe(name, registered[cls])
         elif find_wrapper(cls) is not None:
-            # a wrapper that brings its base, like SimplE
+            # a wrapper that comes with its base, like SimplE
             yield _describe(name, factorize(cls()))
         else:
             yield Row(name, f"no: {explain(cls.__name__) or 'not examined yet.'}")

@@ -1,4 +1,4 @@
-r"""Sums of trilinear products $\langle h, r, t \rangle = \sum_i h_i r_i t_i$: all that most interactions are made of.
+r"""Sums of trilinear products $\langle h, r, t \rangle = \sum_i h_i r_i t_i$: what most interactions are made of.
 
 The relation's operator is made of diagonals, so the Gram matrix of all queries is made of elementwise products of the Gram
 matrices of heads and relations.
@@ -32,7 +32,7 @@ def with_one(x: Tensor) -> Tensor:
 
 
 class Layout(NamedTuple):
-    """How a row of features is divided into blocks: so many vectors of one length, then so many numbers."""
+    """How a row of features is divided into blocks: some vectors of the same length, then some numbers."""
 
     vectors: int
     scalars: int = 0
@@ -61,7 +61,7 @@ class Layout(NamedTuple):
 
 
 class Term(NamedTuple):
-    r"""The trilinear product $c \langle h, r, t \rangle$ of three blocks, by position. A number meets each component."""
+    r"""The trilinear product $c \langle h, r, t \rangle$ of three blocks, by position. Numbers apply to each component."""
 
     head: int
     #: if there is none, the product is $c \langle h, t \rangle$
@@ -83,7 +83,7 @@ class TrilinearForm(Form):
 
     @functools.cached_property
     def is_elementwise(self) -> bool:
-        """Whether each component of a given entity meets just the same component of relation and answer."""
+        """Whether each component of a given entity meets only the same component of relation and answer."""
         count, layouts = len(self.terms), {self.given_layout, self.relation_layout, self.answer_layout}
         return layouts == {Layout(count)} and set(self.terms) == {Term(i, i, i) for i in range(count)}
 
@@ -101,7 +101,7 @@ class TrilinearForm(Form):
         return _contract(terms, given, self.given_layout, relations, self.relation_layout, self.answer_layout, out)
 
     def operators(self, given: Tensor, answers: Tensor, out: Tensor | None = None) -> Tensor:
-        """Compute the gradient of the scores by the relation features, row by row."""
+        """Compute the gradient of the scores with respect to the relation features, row by row."""
         if self.is_elementwise:
             return torch.mul(given, answers, out=out)
         terms = ((t.head, t.tail, t.relation, t.coefficient) for t in self.terms if t.relation is not None)
@@ -131,8 +131,8 @@ class TrilinearFactorization(Factorization):
         \Big( \sum_{h,r} q q^\top \Big)_{j j'} = \sum_{b: j_b = j} \sum_{b': j_{b'} = j'} c_b c_{b'}
         \Big( \sum_h \phi_{i_b} \phi_{i_{b'}}^\top \Big) \odot \Big( \sum_r \rho_{k_b} \rho_{k_{b'}}^\top \Big)
 
-    Where a block is a number, it is taken as a vector of equal components. So a constant feature 1 lets terms like
-    $\langle h, r, 1 \rangle$ or $\langle 1, r, t \rangle$ into the sum, which depend on one entity only.
+    Where a block is a number, it is treated as a vector of equal components. So a constant feature 1 allows for terms that
+    depend on one entity only, such as $\langle h, r, 1 \rangle$ or $\langle 1, r, t \rangle$.
     """
 
     #: the blocks of the features of heads, relations and tails
@@ -227,7 +227,7 @@ def _contract(
     widths = layout.widths(layout.total(xs[0].shape[-1]))
     result = x.new_empty(len(x), sum(widths)) if out is None else out
     written = [False] * len(widths)
-    # a view of its own for each term: one that was there before the last term has no gradient
+    # a new view for each term: one from before the last term has no gradient
     targets = [functools.partial(result.narrow, -1, sum(widths[:j]), width) for j, width in enumerate(widths)]
     for i, k, j, coefficient in terms:
         target = targets[j]()

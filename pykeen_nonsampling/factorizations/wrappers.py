@@ -36,7 +36,7 @@ __all__ = [
 
 
 class WrapperFactorization(Factorization, ABC):
-    """What is the same as in the wrapped factorization."""
+    """What stays the same as in the wrapped factorization."""
 
     def __init__(self, interaction: Interaction, base: Factorization):
         """Initialize the factorization from that of the wrapped interaction."""
@@ -52,7 +52,7 @@ class WrapperFactorization(Factorization, ABC):
 
 
 class _Affine(WrapperFactorization):
-    r"""A monotonic affine transformation, $f = s f_0 + b$: one more feature 1, and s and b learned beside the rest."""
+    r"""A monotonic affine transformation, $f = s f_0 + b$: one more feature 1, and s and b learned with the rest."""
 
     # docstr-coverage: inherited
     def heads(self, *representations: Tensor) -> Tensor:
@@ -109,7 +109,7 @@ class AverageTrilinearFactorization(WrapperFactorization, TrilinearFactorization
     r"""The average of both directions, $f = \frac{1}{2} (f_0(h_1, r_1, t_1) + f_0(t_2, r_2, h_2))$, of trilinear products.
 
     The features of heads are $[\phi(h_1), \psi(h_2)]$, those of tails $[\psi(t_1), \phi(t_2)]$, and the terms are those of
-    both directions. Of DistMult, this is SimplE.
+    both directions. For DistMult, this is SimplE.
     """
 
     def __init__(self, interaction: DirectionAverageInteraction, base: TrilinearFactorization):
@@ -181,7 +181,7 @@ def _block_diagonal(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _join(a: Layout, b: Layout) -> Layout:
-    """Join the blocks of two kinds of features: vectors first, as ever."""
+    """Join the blocks of two kinds of features: vectors first, as always."""
     return Layout(a.vectors + b.vectors, a.scalars + b.scalars)
 
 
@@ -209,7 +209,7 @@ class Wrapper:
 
     #: what it needs for a factorization
     condition: str
-    #: the number of features of an entity, in terms of that of the base, and how to say so for an unknown base
+    #: the number of features of an entity, in terms of that of the base, m₀
     feature_size: str
     #: the factorizations for each kind of base; none, if it has the factorization of its base
     trilinear: type[Any] | None = None
@@ -237,7 +237,7 @@ class Wrapper:
                 return result
         raise NotDecomposableError(
             f"{type(interaction).__name__} of {type(base.interaction).__name__} cannot be decomposed: "
-            f"{type(base).__name__} does not say what it is made of. Derive it from TrilinearFactorization or "
+            f"{type(base).__name__} does not say what its terms or matrices are. Derive it from TrilinearFactorization or "
             f"MatrixFactorization."
         )
 
@@ -254,8 +254,8 @@ def _check_square(interaction: Any, base: Factorization) -> None:
     if base.squares:
         raise NotDecomposableError(
             f"DirectionAverageInteraction of {type(base.interaction).__name__} cannot be decomposed: the average of two "
-            f"norms does not rank like that of their squares, which is what can be decomposed. Use the square, if there is "
-            f"one, with base_kwargs=dict(p=2, power_norm=True)."
+            f"norms does not rank like that of their squares, which can be decomposed. Use the square, if there is one, "
+            f"with base_kwargs=dict(p=2, power_norm=True)."
         )
 
 
@@ -276,5 +276,5 @@ WRAPPERS: Mapping[type[Interaction], Wrapper] = {
 
 
 def find_wrapper(interaction: type[Interaction]) -> Wrapper | None:
-    """Find the wrapper that an interaction has its score from, if it is made of another interaction."""
+    """Find the wrapper that an interaction gets its score from, if it is made of another interaction."""
     return WRAPPERS.get(next(cls for cls in interaction.__mro__ if "forward" in vars(cls)))

@@ -27,7 +27,7 @@ class Scores:
     #: shape: (n,), the query of each positive, ascending from 0 to q - 1
     query_index: Tensor
     #: the moments of the scores of all candidates of each query, positives among them, shape: (q,) each; none, if the
-    #: candidates are summed elsewhere, which happens only to an objective that does not need whole queries
+    #: candidates are summed elsewhere, which happens only for an objective that does not need whole queries
     candidates: ScoreMoments | None
     #: shape: (n,), the weights of the positives
     positive_weights: Tensor | float = 1.0
@@ -57,20 +57,20 @@ class Scores:
     @property
     def _all(self) -> ScoreMoments:
         if self.candidates is None:
-            raise ValueError("The candidates of these queries are summed elsewhere.")
+            raise ValueError("The candidates of these queries are summed elsewhere. Set needs_queries = True to see them.")
         return self.candidates
 
 
 @dataclass(frozen=True)
 class Costs:
-    """The total cost, and its derivatives by all that it depends on."""
+    """The total cost, and its derivatives with respect to everything it depends on."""
 
     total: Tensor
-    #: shape: (n,), by the scores of the positives
+    #: shape: (n,), with respect to the scores of the positives
     positives: Tensor
-    #: shape: (q,), by the sum of the scores of each query's candidates; none, if it does not depend on them
+    #: shape: (q,), with respect to the sum of the scores of each query's candidates; none, if it does not depend on them
     first: Tensor | None = None
-    #: shape: (q,), by their sum of squares
+    #: shape: (q,), with respect to their sum of squares
     second: Tensor | None = None
 
 
@@ -88,13 +88,13 @@ class Objective(ABC):
        Deep Networks with Very Large Sparse Targets <https://arxiv.org/abs/1412.7091>`_. NeurIPS '15.
     """
 
-    #: whether it must see each query whole; if not, the cost is a sum of what positives and what candidates cost, and the
+    #: whether it must see whole queries; if not, the cost is a sum of what positives and what candidates cost, and the
     #: latter is linear in their moments, so that the closed-world training loop can use it
     needs_queries: ClassVar[bool] = True
 
     @property
     def needs_first(self) -> bool:
-        """Whether it looks at the sum of the candidates' scores, beside that of their squares."""
+        """Whether it uses the sum of the candidates' scores, in addition to that of their squares."""
         return True
 
     @abstractmethod
@@ -102,7 +102,7 @@ class Objective(ABC):
         """Compute the total cost of some whole queries.
 
         :param scores: their scores
-        :return: shape: (), the cost, differentiable by the scores of positives and the moments of candidates
+        :return: shape: (), the cost, differentiable with respect to the scores of positives and the moments of candidates
         """
 
     def costs(self, scores: Scores) -> Costs:

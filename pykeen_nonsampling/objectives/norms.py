@@ -36,7 +36,7 @@ class _SumOfNorms(torch.autograd.Function):
 
 
 def sum_of_norms(x: Tensor, weights: Tensor, power: float) -> Tensor:
-    r"""Sum $w_i \|x_i\|_p^p$ over the rows; of complex numbers, absolute values count. Value and gradient in one sweep.
+    r"""Sum $w_i \|x_i\|_p^p$ over the rows, with absolute values of complex numbers. Value and gradient in one pass.
 
     :param x: shape: (n, …), the vectors, real or complex
     :param weights: shape: (n,), the weights

@@ -1,4 +1,4 @@
-"""Training under the local closed world assumption: a triple that is not observed is a negative of each observed query."""
+"""Training under the local closed world assumption: all candidates of an observed query but its answers are negatives."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class NonSamplingLCWATrainingLoop(FactorizedTrainingLoop):
         for side in batch.sides:
             given, answers = side.ends(heads, tails)
             weights = side.weights.candidates
-            # most models have one kind of entity features, whose Gram matrix is then needed once
+            # most models have the same features for heads and tails, so one Gram matrix is enough
             if candidates is None or heads is not tails or weights is not used:
                 candidates, used = Moments.of(answers, weights), weights
             form = side.face(self._factorization.form)
