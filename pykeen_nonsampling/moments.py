@@ -28,6 +28,11 @@ class Weights:
     #: shape: (num_entities,), the weights of tails
     tails: Tensor | None = None
 
+    @property
+    def are_equal(self) -> bool:
+        """Whether all triples weigh the same."""
+        return self.heads is None and self.relations is None and self.tails is None
+
     def of(self, triples: Tensor) -> Tensor | float:
         """Compute the weights of some triples, shape: (n,)."""
         weights: Tensor | float = 1.0

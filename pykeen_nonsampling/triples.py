@@ -114,7 +114,9 @@ class TripleIndex:
         """The number of distinct queries."""
         return self.pairs.shape[0]
 
-    @cached_property
+    # what is cheap to compute is not kept: a graph may have ten million queries
+
+    @property
     def counts(self) -> Tensor:
         """The number of answers of each query, shape: (q,)."""
         return self.offsets.diff()
@@ -127,9 +129,10 @@ class TripleIndex:
     @property
     def triples(self) -> Tensor:
         """The triples (given entity, relation, answer), shape: (n, 3)."""
-        return torch.cat([self.pairs[self.query_index], self.answers[:, None]], dim=-1)
+        pairs = torch.repeat_interleave(self.pairs, self.counts, dim=0, output_size=len(self))
+        return torch.cat([pairs, self.answers[:, None]], dim=-1)
 
-    @cached_property
+    @property
     def columns(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The matrix by columns: distinct answers, where their queries begin, the queries, and the order of triples used."""
         answers, order = self.answers.sort(stable=True)

@@ -159,7 +159,8 @@ def weigh_closed_world(
     if weighter is not None:
         by_triple = weighter.weight_triples(index.triples).to(dtype).expand(len(index))
         positives = positives * _check_weights(by_triple, f"{weighter} gives", "of a triple")
-    return SideWeights(positives, queries=_given(loss.negative_weight), answers=weights.of(index.triples))
+    answers = 1.0 if weights.are_equal else weights.of(index.triples)
+    return SideWeights(positives, queries=_given(loss.negative_weight), answers=answers)
 
 
 def weigh_local_closed_world(
