@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from class_resolver import HintOrType, OptionalKwargs
-from pykeen.triples.weights import LossWeighter, loss_weighter_resolver
+from pykeen.triples.weights import LossWeighter
 from pykeen.typing import LABEL_HEAD, Target
 from torch import Tensor
 
@@ -132,8 +131,7 @@ def weigh_closed_world(
     loss: MomentLoss,
     index: TripleIndex,
     weights: Weights,
-    loss_weighter: HintOrType[LossWeighter],
-    loss_weighter_kwargs: OptionalKwargs,
+    weighter: LossWeighter | None,
     dtype: torch.dtype,
 ) -> SideWeights:
     """Weigh the triples of a graph in the closed world.
@@ -141,8 +139,7 @@ def weigh_closed_world(
     :param loss: the loss, with all its weights
     :param index: the triples, from heads to tails
     :param weights: the weights of all triples as negatives
-    :param loss_weighter: weighs positives
-    :param loss_weighter_kwargs: additional keyword-based parameters for it
+    :param weighter: weighs positives
     :param dtype: the data type of weights
     :return: the weights
     :raises ValueError: if the loss has weights of queries or candidates
@@ -155,7 +152,6 @@ def weigh_closed_world(
                 f"Use head_weight, relation_weight and tail_weight, or training_loop='nonsamplinglcwa'."
             )
     positives: Tensor | float = loss.positive_weight
-    weighter = _make_weighter(loss_weighter, loss_weighter_kwargs)
     if weighter is not None:
         by_triple = weighter.weight_triples(index.triples).to(dtype).expand(len(index))
         positives = positives * _check_weights(by_triple, f"{weighter} gives", "of a triple")
@@ -168,8 +164,7 @@ def weigh_local_closed_world(
     index: TripleIndex,
     target: Target,
     weights: Weights,
-    loss_weighter: HintOrType[LossWeighter],
-    loss_weighter_kwargs: OptionalKwargs,
+    weighter: LossWeighter | None,
     dtype: torch.dtype,
 ) -> SideWeights:
     """Weigh the triples, queries and candidates of one side in the local closed world.
@@ -178,8 +173,7 @@ def weigh_local_closed_world(
     :param index: the triples, from the other end to the target
     :param target: the end that answers
     :param weights: the weights of all triples as negatives
-    :param loss_weighter: weighs queries, positives and negatives alike, as in PyKEEN's LCWA loop
-    :param loss_weighter_kwargs: additional keyword-based parameters for it
+    :param weighter: weighs queries, positives and negatives alike, as in PyKEEN's LCWA loop
     :param dtype: the data type of weights
     :return: the weights
     """
@@ -191,7 +185,6 @@ def weigh_local_closed_world(
     if weights.relations is not None:
         queries = queries * weights.relations[relations]
     positives: Tensor | float = loss.positive_weight
-    weighter = _make_weighter(loss_weighter, loss_weighter_kwargs)
     if weighter is not None:
         whole = _weigh_queries(weighter, entities, relations, target).to(dtype)
         queries, positives = queries * whole, positives * whole[index.query_index]
@@ -204,10 +197,6 @@ def weigh_local_closed_world(
 
 def _given(weight: float | None) -> float:
     return 1.0 if weight is None else weight
-
-
-def _make_weighter(loss_weighter: HintOrType[LossWeighter], kwargs: OptionalKwargs) -> LossWeighter | None:
-    return loss_weighter_resolver.make_safe(loss_weighter, kwargs)  # type: ignore[arg-type]
 
 
 def _weigh_queries(weighter: LossWeighter, entities: Tensor, relations: Tensor, target: Target) -> Tensor:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import pytest
 import torch
 from enumeration import all_triples, enumerated_local_loss, enumerated_loss, enumerated_queries, enumerated_scores
+from graphs import GRAPHS, PECULIAR, WIDE
 from pykeen.evaluation import RankBasedEvaluator
-from pykeen.models import ERModel, Model
+from pykeen.models import ERModel
 from pykeen.nn.modules import DistMultInteraction, Interaction
 from pykeen.training.callbacks import TrainingCallback
 from pykeen.triples import CoreTriplesFactory
@@ -37,39 +37,6 @@ from pykeen_nonsampling.sweep.products import GatherProducts, SparseProducts
 from pykeen_nonsampling.training import FactorizedTrainingLoop
 
 TOLERANCE = dict(rtol=1e-9, atol=1e-9)
-
-
-def make_factory(
-    triples: list[tuple[int, int, int]], num_entities: int, num_relations: int, create_inverse_triples: bool = False
-) -> CoreTriplesFactory:
-    """Make a factory from ids."""
-    return CoreTriplesFactory(
-        mapped_triples=torch.as_tensor(triples, dtype=torch.long).view(-1, 3),
-        num_entities=num_entities,
-        num_relations=num_relations,
-        create_inverse_triples=create_inverse_triples,
-    )
-
-
-#: Graphs with every peculiarity that a sum over all triples could trip over
-GRAPHS: dict[str, CoreTriplesFactory] = {
-    "ordinary": make_factory([(0, 0, 1), (1, 0, 2), (2, 1, 0), (3, 1, 1), (0, 0, 3), (4, 2, 4)], 5, 3),
-    "one entity": make_factory([(0, 0, 0), (0, 1, 0)], 1, 3),
-    "one relation": make_factory([(0, 0, 1), (1, 0, 2), (2, 0, 2)], 3, 1),
-    "one triple": make_factory([(0, 0, 0)], 1, 1),
-    "self-loops": make_factory([(0, 0, 0), (1, 0, 1), (1, 1, 1), (0, 1, 1)], 2, 2),
-    "relation without triple": make_factory([(0, 0, 1), (1, 2, 0)], 2, 4),
-    "entity without triple": make_factory([(0, 0, 2), (2, 1, 0)], 5, 2),
-    "duplicate triples": make_factory([(0, 0, 1), (0, 0, 1), (1, 1, 0), (0, 0, 1), (2, 1, 1)], 3, 2),
-    "every triple": make_factory(list(itertools.product(range(2), range(2), range(2))), 2, 2),
-    "inverse triples": make_factory([(0, 0, 1), (1, 1, 2), (2, 0, 2)], 4, 2, create_inverse_triples=True),
-}
-
-
-#: A graph that has most of them at once, for whatever does not depend on how triples are indexed
-PECULIAR = make_factory(
-    [(0, 0, 1), (1, 0, 2), (0, 0, 1), (2, 1, 2), (3, 1, 1), (0, 0, 3), (4, 3, 4), (4, 1, 1), (1, 0, 2)], 6, 4
-)
 
 
 #: Weights of the loss that are the same for all
@@ -185,10 +152,6 @@ class Allocations(TorchDispatchMode):
                 # views, e.g. of one number in all places, are no memory
                 self.largest = max(self.largest, x.untyped_storage().nbytes() // x.element_size())
         return result
-
-
-#: A graph with few triples, but many pairs of entities, and of entities and relations
-WIDE = make_factory([(i, i % 100, (7 * i + 1) % 400) for i in range(400)], 400, 100)
 
 
 class FactorizationTestCase:
@@ -538,34 +501,3 @@ class DistMultCase(FactorizationTestCase):
     __test__ = False
     cls = DistMultFactorization
     interaction_cls = DistMultInteraction
-
-
-class World:
-    """A training loop under test, and what it is compared with."""
-
-    def __init__(self, loop: Any):
-        self.loop = loop
-
-    @property
-    def weighter(self) -> LossWeighter:
-        """A loss weighter of the kind that the training loop can use."""
-        return TripleWeighter() if self.loop is NonSamplingTrainingLoop else QueryWeighter()
-
-    def enumerated(self, model: ERModel, factory: CoreTriplesFactory, weighted: bool = False) -> Tensor:
-        """Compute the loss by its definition."""
-        loss = enumerated_loss if self.loop is NonSamplingTrainingLoop else enumerated_local_loss
-        weighter = self.weighter if weighted else None
-        return loss(model, factory, factorize(model.interaction), model.loss, weighter=weighter)
-
-    def train(
-        self, model: Model, factory: CoreTriplesFactory, loop_kwargs: Any = None, **kwargs: Any
-    ) -> tuple[Recorder, list[float]]:
-        recorder = Recorder()
-        loop = self.loop(model=model, triples_factory=factory, **(loop_kwargs or {}))
-        losses = loop.train(factory, callbacks=recorder, use_tqdm=False, **kwargs)
-        assert losses is not None
-        return recorder, losses
-
-
-#: The training loops, by their assumption
-WORLDS: dict[str, World] = {"closed": World(NonSamplingTrainingLoop), "local": World(NonSamplingLCWATrainingLoop)}

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from cases import GRAPHS
 from click.testing import CliRunner
+from graphs import GRAPHS
 from pykeen.hpo import hpo_pipeline
 from pykeen.models import ERModel, model_resolver
 from pykeen.nn import modules

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from cases import GRAPHS, make_factory
+from graphs import GRAPHS, make_factory
 from pykeen.models import ComplEx, ConvE, DistMult, ERModel, Model, SimplE, TransE
 from pykeen.models.baseline import MarginalDistributionBaseline
 from pykeen.nn.modules import ComplExInteraction, DistMultInteraction

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from cases import GRAPHS, make_factory
+from graphs import GRAPHS, make_factory
 from pykeen.datasets import Dataset, get_dataset
 from pykeen.evaluation import RankBasedEvaluator, evaluator_resolver
 from pykeen.models import ConvE, DistMult, ERModel, Model

@@ -5,7 +5,8 @@ from typing import ClassVar
 
 import pytest
 import torch
-from cases import GRAPHS, FactorizationTestCase, make_factory
+from cases import FactorizationTestCase
+from graphs import GRAPHS, make_factory
 from pykeen.models import ERModel
 from pykeen.nn.modules import (
     AutoSFInteraction,

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-from cases import GRAPHS, UNIFORM, WORLDS, DistMultCase, World, make_model
+from cases import UNIFORM, DistMultCase, make_model
+from graphs import GRAPHS
 from pykeen.models import ERModel
 from pykeen.nn.modules import DistMultInteraction
 from pykeen.nn.representation import Embedding, LowRankRepresentation, SubsetRepresentation
+from worlds import WORLDS, World
 
 from pykeen_nonsampling import NonSamplingLoss
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from cases import GRAPHS, UNIFORM, Recorder, TripleWeighter
+from cases import UNIFORM, Recorder, TripleWeighter
+from graphs import GRAPHS
 from pykeen.datasets import Nations
 from pykeen.models import DistMult, ERModel, Model
 from pykeen.nn.modules import DistMultInteraction

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 import torch
-from cases import GRAPHS, UNIFORM, WORLDS, DistMultCase, Recorder, World, make_model
+from cases import UNIFORM, DistMultCase, Recorder, make_model
+from graphs import GRAPHS
 from pykeen.datasets import Nations
 from pykeen.evaluation import RankBasedEvaluator
 from pykeen.models import NTN, RGCN, CompGCN, ComplEx, DistMult, ERModel, Model, SimplE, TransE, make_model_cls
@@ -22,6 +23,7 @@ from pykeen.training.callbacks import EvaluationLossTrainingCallback
 from pykeen.training.training_loop import CheckpointMismatchError, NoTrainingBatchError, SubBatchingNotSupportedError
 from pykeen.triples import CoreTriplesFactory
 from torch import Tensor
+from worlds import WORLDS, World
 
 from pykeen_nonsampling import NonSamplingLoss, NonSamplingTrainingLoop
 from pykeen_nonsampling.training.base import _advise_smaller_scores

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 import torch
-from cases import GRAPHS
+from graphs import GRAPHS
 from pykeen.datasets import Nations
 from torch import Tensor
 

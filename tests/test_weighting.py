@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from cases import GRAPHS, UNIFORM, make_factory
+from cases import UNIFORM
+from graphs import GRAPHS, make_factory
 from pykeen.models import DistMult, Model, TransE
 from pykeen.triples import CoreTriplesFactory
 

@@ -18,6 +18,7 @@ from pykeen.models import ERModel
 from pykeen.sampling import NegativeSampler
 from pykeen.training import TrainingLoop
 from pykeen.triples import CoreTriplesFactory
+from pykeen.triples.weights import LossWeighter, loss_weighter_resolver
 from torch import Tensor
 from torch.utils.data import DataLoader
 
@@ -219,6 +220,11 @@ class FactorizedTrainingLoop(TrainingLoop[Batch], ABC):
     def num_entities(self) -> int:
         """The number of entities to train."""
         return self.model._get_entity_len(mode=self.mode)
+
+    @property
+    def _weighter(self) -> LossWeighter | None:
+        """The loss weighter, if the user has set one."""
+        return loss_weighter_resolver.make_safe(self.loss_weighter, self.loss_weighter_kwargs)  # type: ignore[arg-type]
 
     @property
     def _dtype(self) -> torch.dtype:

@@ -54,9 +54,7 @@ class NonSamplingTrainingLoop(FactorizedTrainingLoop):
 
     # docstr-coverage: inherited
     def _sides(self, index: TripleIndex, triples_factory: CoreTriplesFactory) -> Sequence[Side]:
-        weights = weigh_closed_world(
-            self.loss, index, self._weights, self.loss_weighter, self.loss_weighter_kwargs, self._dtype
-        )
+        weights = weigh_closed_world(self.loss, index, self._weights, self._weighter, self._dtype)
         return [Side(LABEL_TAIL, index, weights)]
 
     # docstr-coverage: inherited

@@ -83,9 +83,7 @@ class NonSamplingLCWATrainingLoop(FactorizedTrainingLoop):
         sides = []
         for target in TARGETS[default if self.target is None else self.target]:
             facing = index.reverse() if target == LABEL_HEAD else index
-            weights = weigh_local_closed_world(
-                self.loss, facing, target, self._weights, self.loss_weighter, self.loss_weighter_kwargs, self._dtype
-            )
+            weights = weigh_local_closed_world(self.loss, facing, target, self._weights, self._weighter, self._dtype)
             sides.append(Side(target, facing, weights))
         return sides
 
