@@ -246,17 +246,47 @@ class NonSamplingLoss(MomentLoss):
         "negative_weight": {"type": float, "low": 1.0e-6, "high": 1.0e1, "log": True},
     }
 
-    def __init__(self, positive_weight: float = 1.0, negative_weight: float | None = None, **kwargs: Any):
+    # all parameters by name: PyKEEN compares configurations with them
+    def __init__(
+        self,
+        positive_weight: float = 1.0,
+        negative_weight: float | None = None,
+        query_weight: float | QueryWeight | None = None,
+        candidate_weight: float | str | CountWeight | None = None,
+        head_weight: float | str | CountWeight | None = None,
+        relation_weight: float | str | CountWeight | None = None,
+        tail_weight: float | str | CountWeight | None = None,
+        regularization_weight: float | None = None,
+        regularization_power: float = 3.0,
+        reduction: Reduction = "sum",
+    ):
         r"""Initialize the loss.
 
         :param positive_weight: >0, the weight c⁺ of an observed triple
         :param negative_weight: >0, the weight c⁻ of any other triple. There are many more of them, so it is small. If it is
-            ``None``, this package's training loops derive it from graph and model; in other loops, it is
+            ``None``, this package's training loops derive it from graph and model; in others, it is
             :data:`NEGATIVE_WEIGHT`.
-        :param kwargs: additional keyword-based parameters passed to :class:`MomentLoss`
+        :param query_weight: cf. :class:`MomentLoss`, as all that follow
+        :param candidate_weight: likewise
+        :param head_weight: likewise
+        :param relation_weight: likewise
+        :param tail_weight: likewise
+        :param regularization_weight: likewise
+        :param regularization_power: likewise
+        :param reduction: likewise
         :raises ValueError: if a weight is out of range
         """
-        super().__init__(positive_weight, **kwargs)
+        super().__init__(
+            positive_weight=positive_weight,
+            query_weight=query_weight,
+            candidate_weight=candidate_weight,
+            head_weight=head_weight,
+            relation_weight=relation_weight,
+            tail_weight=tail_weight,
+            regularization_weight=regularization_weight,
+            regularization_power=regularization_power,
+            reduction=reduction,
+        )
         _check_positive("negative_weight", negative_weight)
         self.negative_weight = negative_weight
 

@@ -1,6 +1,6 @@
 """The weights of triples, queries and candidates: from the parameters of a loss to tensors, and their defaults.
 
-No other module knows a default weight.
+No other module knows a default weight of the training loops.
 """
 
 from __future__ import annotations

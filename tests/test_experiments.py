@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import json
 import logging
 from importlib.resources import files
@@ -12,6 +13,8 @@ from typing import Any
 import pytest
 from commands import run
 from pykeen.pipeline import pipeline
+
+from pykeen_nonsampling import NonSamplingLoss
 
 DIRECTORY = Path(str(files("pykeen_nonsampling"))) / "experiments"
 PATHS = sorted(DIRECTORY.glob("*/*.json"))
@@ -61,6 +64,10 @@ class TestEach:
         result = pipeline(**small(load(path)["pipeline"]), random_seed=0, use_tqdm=False)
         assert not [r.getMessage() for r in caplog.records if r.name.startswith("pykeen_nonsampling")]
         assert result.losses[-1] < result.losses[0]
+
+    def test_loss_is_valid_for_pykeen(self, path: Path) -> None:
+        """Its command ``pykeen experiments validate`` looks for each parameter in the signature."""
+        assert set(load(path)["pipeline"]["loss_kwargs"]) <= set(inspect.signature(NonSamplingLoss).parameters)
 
     def test_results_are_in_the_documentation(self, path: Path) -> None:
         content = load(path)
