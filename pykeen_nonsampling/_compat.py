@@ -1,7 +1,14 @@
 """Workarounds for PyKEEN, each with the version that it is for and a proposal that would make it unnecessary.
 
-Nothing else in this package depends on details of PyKEEN that are not part of its interface, except for what training loops
-and evaluators inherit.
+Some more are overrides, which stand where PyKEEN's classes are extended:
+
+- ``FactorizedTrainingLoop.checksum``: that of PyKEEN 1.11.1 includes the current learning rate, so no run with a scheduler
+  can be resumed. Proposal: the optimizer's defaults instead.
+- ``FactorizedTrainingLoop.sub_batch_and_slice``: automatic memory optimization replaces a ``sub_batch_size`` that the user
+  set. Proposal: search for one only if there is none.
+- ``FactorizedRankBasedEvaluator.evaluate``: PyKEEN sorts all filter triples by rows, which takes longer than the evaluation.
+  Proposal: sort them as single numbers.
+- ``RecordedResult``: ``results.json`` has no configuration. Proposal: to write it.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 import torch
 from pykeen.triples import CoreTriplesFactory
@@ -25,6 +26,8 @@ __all__ = [
 
 #: Positions of queries or triples: any of them, or some in a row
 Positions = Tensor | slice
+
+EndType = TypeVar("EndType")
 
 _LARGEST = torch.iinfo(torch.long).max
 
@@ -262,8 +265,8 @@ class Side:
         """Turn a form, which makes queries for tails, to this end."""
         return form.reverse if self.target == LABEL_HEAD else form
 
-    def ends(self, heads: Tensor, tails: Tensor) -> tuple[Tensor, Tensor]:
-        """Tell given entities from answers: of heads and tails, return the former first."""
+    def ends(self, heads: EndType, tails: EndType) -> tuple[EndType, EndType]:
+        """Sort what belongs to heads and to tails into what belongs to given entities and to answers, or vice versa."""
         return (tails, heads) if self.target == LABEL_HEAD else (heads, tails)
 
     def take(self, queries: Positions) -> Side:

@@ -11,12 +11,11 @@ from typing import Any
 
 import torch
 from pykeen.triples.weights import LossWeighter
-from pykeen.typing import LABEL_HEAD, Target
 from torch import Tensor
 
 from .losses import MomentLoss, as_exponent
 from .moments import Weights
-from .triples import SideWeights, TripleIndex
+from .triples import Side, SideWeights, TripleIndex
 
 __all__ = [
     "CONSTANTS",
@@ -160,25 +159,20 @@ def weigh_closed_world(
 
 
 def weigh_local_closed_world(
-    loss: MomentLoss,
-    index: TripleIndex,
-    target: Target,
-    weights: Weights,
-    weighter: LossWeighter | None,
-    dtype: torch.dtype,
+    loss: MomentLoss, side: Side, weights: Weights, weighter: LossWeighter | None, dtype: torch.dtype
 ) -> SideWeights:
     """Weigh the triples, queries and candidates of one side in the local closed world.
 
     :param loss: the loss, with all its weights
-    :param index: the triples, from the other end to the target
-    :param target: the end that answers
+    :param side: the triples, seen from the end that answers
     :param weights: the weights of all triples as negatives
     :param weighter: weighs queries, positives and negatives alike, as in PyKEEN's LCWA loop
     :param dtype: the data type of weights
     :return: the weights
     """
+    index = side.index
     (entities, relations), counts = index.pairs.unbind(dim=-1), index.counts.to(dtype)
-    given, answers = (weights.tails, weights.heads) if target == LABEL_HEAD else (weights.heads, weights.tails)
+    given, answers = side.ends(weights.heads, weights.tails)
     queries = _given(loss.negative_weight) * _weigh("query_weight", loss.query_weight, counts, entities, relations, counts)
     if given is not None:
         queries = queries * given[entities]
@@ -186,7 +180,7 @@ def weigh_local_closed_world(
         queries = queries * weights.relations[relations]
     positives: Tensor | float = loss.positive_weight
     if weighter is not None:
-        whole = _weigh_queries(weighter, entities, relations, target).to(dtype)
+        whole = _weigh_queries(weighter, side).to(dtype)
         queries, positives = queries * whole, positives * whole[index.query_index]
     answered = index.answers.bincount(minlength=index.num_entities).to(dtype)
     candidates = _by_count("candidate_weight", loss.candidate_weight, answered)
@@ -199,15 +193,16 @@ def _given(weight: float | None) -> float:
     return 1.0 if weight is None else weight
 
 
-def _weigh_queries(weighter: LossWeighter, entities: Tensor, relations: Tensor, target: Target) -> Tensor:
+def _weigh_queries(weighter: LossWeighter, side: Side) -> Tensor:
     """Let a loss weighter weigh whole queries."""
-    e, r = entities[:, None], relations[:, None]
+    e, r = side.index.pairs[:, :1], side.index.pairs[:, 1:]
+    h, t = side.ends(e, None)
     advice = "Use one whose weights depend on the relation and the given entity alone, e.g. RelationLossWeighter."
     try:
-        weights = weighter(h=None, r=r, t=e) if target == LABEL_HEAD else weighter(h=e, r=r, t=None)
+        weights = weighter(h=h, r=r, t=t)
     except Exception as error:
         raise ValueError(
-            f"{weighter} cannot weigh all candidates of a query at once, for which it is called with {target}=None: "
+            f"{weighter} cannot weigh all candidates of a query at once, for which it is called with {side.target}=None: "
             f"{error!r}. {advice}"
         ) from error
     if weights.numel() > 1 and weights.shape != e.shape:

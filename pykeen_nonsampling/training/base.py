@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from functools import cached_property
 from hashlib import md5
@@ -28,7 +28,7 @@ from ..features import Features, factorize_model, features, represent
 from ..losses import MomentLoss, NonSamplingLoss, check_loss
 from ..objectives import Objective, sum_of_norms
 from ..sweep import PlainSweep, Sweep, check_memory_budget
-from ..triples import Batch, Batches, TripleIndex
+from ..triples import Batch, Batches, Side, TripleIndex
 from ..weighting import weigh_triples
 
 __all__ = [
@@ -240,7 +240,7 @@ class FactorizedTrainingLoop(TrainingLoop[Batch], ABC):
         """Derive weights from graph and model, by the names of the loss's parameters."""
 
     @abstractmethod
-    def _sides(self, index: TripleIndex, triples_factory: CoreTriplesFactory) -> Any:
+    def _sides(self, index: TripleIndex, triples_factory: CoreTriplesFactory) -> Sequence[Side]:
         """Return the triples as seen from each end that answers, with all weights."""
 
     @abstractmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from pykeen.triples import CoreTriplesFactory
@@ -82,9 +83,9 @@ class NonSamplingLCWATrainingLoop(FactorizedTrainingLoop):
         default = LABEL_TAIL if triples_factory.create_inverse_triples else "both"
         sides = []
         for target in TARGETS[default if self.target is None else self.target]:
-            facing = index.reverse() if target == LABEL_HEAD else index
-            weights = weigh_local_closed_world(self.loss, facing, target, self._weights, self._weighter, self._dtype)
-            sides.append(Side(target, facing, weights))
+            side = Side(target, index.reverse() if target == LABEL_HEAD else index)
+            weights = weigh_local_closed_world(self.loss, side, self._weights, self._weighter, self._dtype)
+            sides.append(replace(side, weights=weights))
         return sides
 
     # docstr-coverage: inherited
