@@ -11,7 +11,6 @@ from typing import Any
 
 import click
 import pandas as pd
-import torch
 from pykeen.datasets import Dataset, dataset_resolver, get_dataset
 from pykeen.evaluation import RankBasedEvaluator
 from pykeen.models import model_resolver
@@ -280,8 +279,7 @@ def command(
         epochs=slcwa_epochs,
         loss=model_cls.loss_default,
         negative_sampler_kwargs=dict(num_negs_per_pos=num_negatives),
-        # without a GPU, PyTorch would warn about pinned memory into the progress bar
-        training_kwargs=dict(batch_size=batch_size, pin_memory=torch.cuda.is_available()),
+        training_kwargs=dict(batch_size=batch_size),
     )
     try:
         for training_loop, kwargs in settings.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import warnings
 from functools import partial
 from typing import Any
 
@@ -37,9 +38,13 @@ def make_figure(width: float, height: float) -> Any:
 
 def silence() -> None:
     """Let loggers report only errors during a command: everything else is for developers, and would break progress bars."""
+    context = click.get_current_context()
     for logger in map(logging.getLogger, ("pykeen", "torch_max_mem", "pykeen_nonsampling")):
-        click.get_current_context().call_on_close(partial(logger.setLevel, logger.level))
+        context.call_on_close(partial(logger.setLevel, logger.level))
         logger.setLevel(logging.ERROR)
+    # without a GPU, PyTorch warns about the pinned memory that PyKEEN's training loops ask for
+    context.with_resource(warnings.catch_warnings())
+    warnings.filterwarnings("ignore", message="'pin_memory' argument is set", category=UserWarning)
 
 
 def lookup(resolver: ClassResolver[Any], name: str, what: str) -> type[Any]:
