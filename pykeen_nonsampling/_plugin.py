@@ -45,8 +45,9 @@ def wrap_pipeline(module: ModuleType) -> None:
 
 
 def wrap_study(module: ModuleType) -> None:
-    """Let hpo_pipeline() start from this package's recipe, for its own training loops."""
-    from .recipes import complete_study, difference
+    """Let hpo_pipeline() search what suits graph and model, for its own training loops."""
+    from .recipes import difference
+    from .search import complete_study
 
     def run(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> Any:
         completed = complete_study(kwargs)

@@ -1,7 +1,7 @@
 """Defaults for this package's training loops, where PyKEEN's pipelines would fill in those of its sampling loops.
 
-:func:`complete` is the recipe for :func:`pykeen.pipeline.pipeline`, and :func:`complete_study` the one for
-:func:`pykeen.hpo.hpo_pipeline`. Both are pure functions. With the package installed, the pipelines use them automatically.
+:func:`complete` is the recipe for :func:`pykeen.pipeline.pipeline`, a pure function. With the package installed, the pipeline
+uses it automatically. The one for :func:`pykeen.hpo.hpo_pipeline` is :func:`pykeen_nonsampling.search.complete_study`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pykeen.losses import Loss, loss_resolver
+from pykeen.lr_schedulers import lr_scheduler_resolver
 from pykeen.models import (
     CP,
     RESCAL,
@@ -31,6 +32,7 @@ from pykeen.models import (
     model_resolver,
 )
 from pykeen.training import TrainingLoop, training_loop_resolver
+from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from .losses import check_loss
 from .training import FactorizedTrainingLoop
@@ -38,10 +40,12 @@ from .training.base import check_negative_sampler
 
 __all__ = [
     "LEARNING_RATE",
+    "OPTIMIZATION",
     "REQUIRED",
     "SUITABLE",
     "complete",
-    "complete_study",
+    "complete_loss",
+    "complete_model",
     "difference",
     "format_markdown",
     "is_ours",
@@ -83,7 +87,8 @@ SUITABLE: Mapping[type[Model], Mapping[str, Any]] = {
     UM: dict(entity_initializer="normal_norm"),
 }
 
-_OPTIMIZATION = ("optimizer", "optimizer_kwargs", "lr_scheduler", "lr_scheduler_kwargs")
+#: The arguments of optimizer and schedule, which are filled in together or not at all
+OPTIMIZATION = ("optimizer", "optimizer_kwargs", "lr_scheduler", "lr_scheduler_kwargs")
 
 
 def is_ours(training_loop: str | type[TrainingLoop[Any]] | None) -> bool:
@@ -105,7 +110,7 @@ def complete(kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Fill in what :func:`pykeen.pipeline.pipeline` should get for one of this package's training loops.
 
     This is the loss, parameters of the model, the whole graph as batch, and, unless any of them is configured, optimizer
-    and learning rate schedule. Given arguments are kept. For other training loops, nothing changes.
+    and learning rate schedule. A cosine schedule ends with the last epoch. Given arguments are kept. For other training loops, nothing changes.
 
     :param kwargs: the keyword arguments of a pipeline
     :return: the completed ones
@@ -114,39 +119,25 @@ def complete(kwargs: Mapping[str, Any]) -> dict[str, Any]:
     if not is_ours(kwargs.get("training_loop")):
         return dict(kwargs)
     training_kwargs = {"batch_size": None, **(kwargs.get("training_kwargs") or {})}
-    completed = _complete_model(_complete_loss({**kwargs, "training_kwargs": training_kwargs}))
-    if any(completed.get(name) for name in _OPTIMIZATION):
-        return completed
-    completed |= {"optimizer": "Adam", "optimizer_kwargs": dict(lr=LEARNING_RATE)}
+    completed = complete_model(complete_loss({**kwargs, "training_kwargs": training_kwargs}))
     epochs = completed.get("epochs") or training_kwargs.get("num_epochs")
+    if any(completed.get(name) for name in OPTIMIZATION):
+        return _complete_schedule(completed, epochs)
+    completed |= {"optimizer": "Adam", "optimizer_kwargs": dict(lr=LEARNING_RATE)}
     if epochs and completed.get("stopper") in (None, "nop"):
         # with an early stopper, the last epoch is not known beforehand
         completed |= {"lr_scheduler": "CosineAnnealingLR", "lr_scheduler_kwargs": dict(T_max=epochs)}
     return completed
 
 
-def complete_study(kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Fill in what :func:`pykeen.hpo.hpo_pipeline` should get for one of this package's training loops.
-
-    This is the loss with its search space, and parameters of the model. Given arguments are kept. For other training loops,
-    nothing changes.
-
-    :param kwargs: the keyword arguments of a study
-    :return: the completed ones
-    :raises ValueError: if a loss or a negative sampler is given that cannot be used
-    """
-    if not is_ours(kwargs.get("training_loop")):
-        return dict(kwargs)
-    training_loop: Any = training_loop_resolver.lookup(kwargs["training_loop"])
-    given = kwargs.get("model_kwargs") or {}
-    completed = _complete_model(_complete_loss(kwargs))
-    if "regularizer" in completed.get("model_kwargs", {}) and "regularizer" not in given:
-        # in a study, it is an argument of its own
-        completed["model_kwargs"].pop("regularizer")
-        completed["regularizer"] = "no"
-    loss_kwargs = completed.get("loss_kwargs") or {}
-    ranges = {name: space for name, space in training_loop.loss_hpo_default.items() if name not in loss_kwargs}
-    return {**completed, "loss_kwargs_ranges": {**ranges, **(completed.get("loss_kwargs_ranges") or {})}}
+def _complete_schedule(kwargs: dict[str, Any], epochs: int | None) -> dict[str, Any]:
+    """Let a cosine schedule end with the last epoch, unless the user says when."""
+    scheduler, scheduler_kwargs = kwargs.get("lr_scheduler"), kwargs.get("lr_scheduler_kwargs") or {}
+    if scheduler is None or not epochs or scheduler_kwargs.get("T_max") is not None:
+        return kwargs
+    if not issubclass(lr_scheduler_resolver.lookup(scheduler), CosineAnnealingLR):
+        return kwargs
+    return {**kwargs, "lr_scheduler_kwargs": {**scheduler_kwargs, "T_max": epochs}}
 
 
 def difference(completed: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -163,7 +154,7 @@ def difference(completed: Mapping[str, Any], given: Mapping[str, Any]) -> dict[s
     return added
 
 
-def _complete_loss(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def complete_loss(kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Fill in the default loss, or check the given one."""
     check_negative_sampler(kwargs.get("negative_sampler"), kwargs.get("negative_sampler_kwargs"))
     completed = dict(kwargs)
@@ -179,7 +170,7 @@ def _complete_loss(kwargs: Mapping[str, Any]) -> dict[str, Any]:
     return completed
 
 
-def _complete_model(kwargs: dict[str, Any]) -> dict[str, Any]:
+def complete_model(kwargs: dict[str, Any]) -> dict[str, Any]:
     """Fill in the defaults of the model."""
     model = kwargs.get("model")
     if model is None or isinstance(model, Model):

@@ -20,7 +20,7 @@ from pykeen.utils import flatten_dictionary
 
 from pykeen_nonsampling import NonSamplingLoss, recipes
 from pykeen_nonsampling.factorizations import factorize
-from pykeen_nonsampling.recipes import LEARNING_RATE, REQUIRED, SUITABLE, complete, complete_study, difference
+from pykeen_nonsampling.recipes import LEARNING_RATE, REQUIRED, SUITABLE, complete, difference
 
 NAMES: dict[str, Any] = dict(dataset="nations", model="TransE", training_loop="nonsamplinglcwa", epochs=30)
 
@@ -42,7 +42,6 @@ class TestComplete:
         given = dict(NAMES, model_kwargs=dict(embedding_dim=4), training_kwargs=dict(num_epochs=3))
         before = copy.deepcopy(given)
         assert complete(given) == complete(given)
-        assert complete_study(given) == complete_study(given)
         assert given == before
 
     def test_what_it_returns_is_complete(self) -> None:
@@ -61,11 +60,14 @@ class TestComplete:
     @pytest.mark.parametrize("training_loop", [None, "slcwa", "lcwa"])
     def test_other_training_loops_get_nothing(self, training_loop: str | None) -> None:
         given = dict(NAMES, training_loop=training_loop)
-        assert complete(given) == complete_study(given) == given
+        assert complete(given) == given
 
-    def test_study_gets_a_search_space(self) -> None:
-        ranges = complete_study(dict(NAMES, loss_kwargs=dict(query_weight=0.0)))["loss_kwargs_ranges"]
-        assert set(ranges) == {"regularization_weight", "candidate_weight"}
+    def test_cosine_schedule_ends_with_the_last_epoch(self) -> None:
+        given = dict(NAMES, optimizer="Adam", lr_scheduler="CosineAnnealingLR")
+        assert complete(given)["lr_scheduler_kwargs"] == dict(T_max=30)
+        assert complete(dict(given, lr_scheduler_kwargs=dict(T_max=None)))["lr_scheduler_kwargs"] == dict(T_max=30)
+        assert complete(dict(given, lr_scheduler_kwargs=dict(T_max=7)))["lr_scheduler_kwargs"] == dict(T_max=7)
+        assert "lr_scheduler_kwargs" not in complete(dict(given, lr_scheduler="ExponentialLR"))
 
     def test_difference(self) -> None:
         given = dict(NAMES, optimizer_kwargs=dict(lr=0.5))

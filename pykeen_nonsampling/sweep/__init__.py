@@ -5,13 +5,14 @@ knows about speed: a :class:`Problem` is data, and a sweep is whatever turns it 
 """
 
 from .base import Gradients, Problem, Sweep, check_memory_budget, free_memory, sum_of_costs
-from .plain import PlainSweep
+from .plain import PlainSweep, block_size
 
 __all__ = [
     "Gradients",
     "PlainSweep",
     "Problem",
     "Sweep",
+    "block_size",
     "check_memory_budget",
     "free_memory",
     "sum_of_costs",
