@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .datasets import AllEntities, SyntheticGraph
     from .evaluation import FactorizedRankBasedEvaluator
     from .factorizations import Factorization, Moments, NotDecomposableError, factorization_resolver
-    from .losses import MomentLoss, NonSamplingLoss
+    from .losses import MomentLoss, NonSamplingLoss, StandardizedLoss
     from .objectives import Objective
     from .training import NonSamplingLCWATrainingLoop, NonSamplingTrainingLoop
 
@@ -28,6 +28,7 @@ _MODULES = {
     "NonSamplingTrainingLoop": "training",
     "NotDecomposableError": "factorizations",
     "Objective": "objectives",
+    "StandardizedLoss": "losses",
     "SyntheticGraph": "datasets",
     "factorization_resolver": "factorizations",
 }
@@ -43,6 +44,7 @@ __all__ = [
     "NonSamplingTrainingLoop",
     "NotDecomposableError",
     "Objective",
+    "StandardizedLoss",
     "SyntheticGraph",
     "factorization_resolver",
 ]

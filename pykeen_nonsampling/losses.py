@@ -14,12 +14,13 @@ from docdata import parse_docdata
 from pykeen.losses import Loss, PointwiseLoss, Reduction, apply_label_smoothing, loss_resolver
 from torch import Tensor
 
-from .objectives import Objective, SquaredObjective
+from .objectives import Objective, SquaredObjective, StandardizedObjective
 from .objectives.squared import squared_error
 
 __all__ = [
     "MomentLoss",
     "NonSamplingLoss",
+    "StandardizedLoss",
     "as_exponent",
     "check_loss",
     "describe",
@@ -28,6 +29,9 @@ __all__ = [
 
 #: The weight of a negative triple outside of this package's training loops: the best choice of [li2021]_ in most cases
 NEGATIVE_WEIGHT = 1.0e-3
+
+#: The margin of the standardized loss, where no graph is known
+MARGIN = 9.0
 
 #: From given entities, relations and numbers of positives, shape: (q,) each, to the weights of queries, shape: (q,)
 QueryWeight = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -326,6 +330,103 @@ class NonSamplingLoss(MomentLoss):
         return self._reduction_method(squared_error(predictions, labels, cost))
 
 
+@parse_docdata
+class StandardizedLoss(MomentLoss):
+    r"""The number of standard deviations that an answer scores above the mean negative of its query, from [debrebisson2016]_.
+
+    .. math::
+
+        L = \sum_{(q,t) \in \mathcal{T}} \frac{1}{\alpha} \log\left(1 + e^{\alpha (\beta - z_{qt})}\right)
+            + \gamma (f_{qt} - 1)^2
+        \qquad
+        z_{qt} = \frac{f_{qt} - \mu_q}{\sigma_q}
+
+    The mean $\mu_q$ and the standard deviation $\sigma_q$ of the scores of all negatives of a query come from the same moments
+    as the squared loss, and cost the same, cf. :class:`~pykeen_nonsampling.objectives.StandardizedObjective`. It has no weight of
+    negatives to choose, and no target for them: all that counts is how far answers stand out. Since it compares the answers
+    of a query with its negatives, it is for ``training_loop="nonsamplinglcwa"`` only.
+    ---
+    name: Standardized
+    citation:
+        author: de Brébisson
+        year: 2016
+        link: https://arxiv.org/abs/1604.08859
+        arxiv: 1604.08859
+    """
+
+    #: The default strategy for optimizing the loss's hyper-parameters
+    hpo_default: ClassVar[Mapping[str, Any]] = {
+        "margin": {"type": float, "low": 3.0, "high": 15.0, "q": 1.0},
+        "sharpness": {"type": float, "low": 0.25, "high": 2.0, "log": True},
+    }
+
+    # all parameters by name: PyKEEN compares configurations with them
+    def __init__(
+        self,
+        margin: float | None = None,
+        sharpness: float = 0.5,
+        anchor: float = 1.0,
+        positive_weight: float = 1.0,
+        query_weight: float | QueryWeight | None = None,
+        candidate_weight: float | str | CountWeight | None = None,
+        head_weight: float | str | CountWeight | None = None,
+        relation_weight: float | str | CountWeight | None = None,
+        tail_weight: float | str | CountWeight | None = None,
+        regularization_weight: float | None = None,
+        regularization_power: float = 3.0,
+        reduction: Reduction = "sum",
+    ):
+        r"""Initialize the loss.
+
+        :param margin: the number β of standard deviations that answers should score above the mean negative. By default,
+            it is derived from the number of entities: the more there are, the higher is the best of their scores.
+        :param sharpness: >0, how abruptly the cost of an answer ends at the margin, α
+        :param anchor: ≥0, the weight γ of an answer's squared distance from a score of 1. Without it, vectors can shrink at no
+            cost, so that regularization has no effect.
+        :param positive_weight: >0, the weight of an observed triple
+        :param query_weight: the weight of how much a query's answers stand out, relative to the anchor; otherwise cf.
+            :class:`MomentLoss`, as all that follow
+        :param candidate_weight: likewise
+        :param head_weight: likewise
+        :param relation_weight: likewise
+        :param tail_weight: likewise
+        :param regularization_weight: likewise
+        :param regularization_power: likewise
+        :param reduction: likewise
+        :raises ValueError: if a parameter is out of range
+        """
+        super().__init__(
+            positive_weight=positive_weight,
+            query_weight=query_weight,
+            candidate_weight=candidate_weight,
+            head_weight=head_weight,
+            relation_weight=relation_weight,
+            tail_weight=tail_weight,
+            regularization_weight=regularization_weight,
+            regularization_power=regularization_power,
+            reduction=reduction,
+        )
+        if margin is not None and not math.isfinite(margin):
+            raise ValueError(f"{margin=} is out of range: use a finite number of standard deviations, e.g. 9.")
+        if not (math.isfinite(sharpness) and sharpness > 0):
+            raise ValueError(f"{sharpness=} is out of range: use a finite number > 0, e.g. 0.5.")
+        if not (math.isfinite(anchor) and anchor >= 0):
+            raise ValueError(f"{anchor=} is out of range: use a finite number ≥ 0, e.g. 1.")
+        self.margin = margin
+        self.sharpness = sharpness
+        self.anchor = anchor
+
+    # docstr-coverage: inherited
+    def objective(self, label_smoothing: float = 0.0, num_entities: int | None = None) -> StandardizedObjective:  # noqa: D102
+        if label_smoothing:
+            raise ValueError(
+                f"{label_smoothing=} does not apply to {type(self).__name__}, in which negatives have no target to smooth. Remove "
+                f"it, or use loss='nonsampling'."
+            )
+        margin = MARGIN if self.margin is None else self.margin
+        return StandardizedObjective(margin, self.sharpness, self.anchor)
+
+
 def check_loss(loss: type[Loss]) -> None:
     """Refuse a loss that has no objective, so that it cannot be computed from moments.
 
@@ -347,3 +448,4 @@ def check_loss(loss: type[Loss]) -> None:
 
 
 loss_resolver.register(NonSamplingLoss)
+loss_resolver.register(StandardizedLoss)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from enumeration import squared_cost
 from pykeen.pipeline import pipeline
 from torch import Tensor
 
-from pykeen_nonsampling import MomentLoss, NonSamplingLoss, Objective
+from pykeen_nonsampling import MomentLoss, NonSamplingLoss, Objective, StandardizedLoss
 from pykeen_nonsampling.moments import ScoreMoments
 from pykeen_nonsampling.objectives import Scores, SquaredObjective, sum_of_norms
 
@@ -22,6 +23,88 @@ class TestSquared(ObjectiveTestCase):
 
     def enumerate_cost(self, *query: Tensor, label_smoothing: float) -> Tensor:  # type: ignore[override]
         return squared_cost(*query, label_smoothing=label_smoothing)
+
+
+class TestStandardized(ObjectiveTestCase):
+    loss_cls = StandardizedLoss
+    loss_kwargs = dict(margin=3.0, sharpness=0.7, anchor=0.4)
+    label_smoothing = 0.0
+    # if there is only one negative, its variance consists of rounding errors
+    tolerance = dict(rtol=1e-6, atol=1e-6)
+
+    def enumerate_cost(  # type: ignore[override]
+        self,
+        scores: Tensor,
+        positive: Tensor,
+        positive_weights: Tensor,
+        query_weight: Tensor,
+        candidate_weights: Tensor,
+        label_smoothing: float,
+    ) -> Tensor:
+        f, w, weights = scores[positive], positive_weights[positive], candidate_weights[~positive]
+        anchors = 0.4 * (w * (f - 1).square()).sum()
+        if not len(weights):
+            return anchors
+        costs = []
+        for answer in positive.nonzero().squeeze(dim=-1):
+            ranked = ~positive
+            ranked[answer] = True
+            u = candidate_weights[ranked] / candidate_weights[ranked].sum()
+            mean = (u * scores[ranked]).sum()
+            z = (scores[answer] - mean) / (u * (scores[ranked] - mean).square()).sum().sqrt()
+            costs.append(positive_weights[answer] * (1 + (0.7 * (3.0 - z)).exp()).log() / 0.7)
+        return anchors + query_weight * sum(costs)
+
+    def test_without_an_anchor_shift_and_scale_do_not_matter(self) -> None:
+        objective, scores = self.make_loss(anchor=0.0).objective(), self.draw_scores()
+        f, all_scores = scores.positives, scores.candidates
+        moved = dataclasses.replace(
+            scores,
+            positives=3 * f - 2,
+            candidates=ScoreMoments(
+                all_scores.count,
+                3 * all_scores.first - 2 * all_scores.count,
+                9 * all_scores.second - 12 * all_scores.first + 4 * all_scores.count,
+            ),
+        )
+        torch.testing.assert_close(objective.cost(moved), objective.cost(scores))
+
+    @pytest.mark.parametrize("value", [0.0, 0.3])
+    def test_negatives_that_score_the_same(self, value: float) -> None:
+        """The cost is finite, and lower for an answer above them."""
+        moments = ScoreMoments(10.0, torch.tensor([10 * value]), torch.tensor([10 * value**2]))
+        low, high = (
+            self.make_loss()
+            .objective()
+            .costs(Scores(torch.tensor([value + x]), torch.tensor([0]), moments, answer_weights=0.0))
+            for x in (-0.1, 0.1)
+        )
+        for costs in (low, high):
+            for x in (costs.total, costs.positives, costs.first, costs.second):
+                assert x is not None
+                assert x.isfinite().all()
+        assert low.total > high.total
+
+    def test_query_without_negatives_costs_its_anchor(self) -> None:
+        f = torch.tensor([0.2, 0.7])
+        moments = ScoreMoments(2.0, f.sum(dim=0, keepdim=True), f.square().sum(dim=0, keepdim=True))
+        costs = self.make_loss().objective().costs(Scores(f, torch.tensor([0, 0]), moments))
+        torch.testing.assert_close(costs.total, 0.4 * (f - 1).square().sum())
+        torch.testing.assert_close(costs.positives, 0.8 * (f - 1))
+
+    def test_label_smoothing_is_refused_before_training(self) -> None:
+        kwargs: dict[str, Any] = dict(
+            dataset="nations", model="DistMult", training_loop="nonsamplinglcwa", loss="standardized"
+        )
+        with pytest.raises(ValueError, match=r"label_smoothing=0.1 does not apply to StandardizedLoss"):
+            pipeline(**kwargs, training_kwargs=dict(num_epochs=1, label_smoothing=0.1, use_tqdm=False))
+
+    @pytest.mark.parametrize(
+        "kwargs", [dict(margin=float("inf")), dict(sharpness=0.0), dict(sharpness=float("nan")), dict(anchor=-1.0)]
+    )
+    def test_parameters_out_of_range(self, kwargs: dict[str, float]) -> None:
+        with pytest.raises(ValueError, match=rf"{next(iter(kwargs))}=.* is out of range: use a finite number"):
+            StandardizedLoss(**kwargs)
 
 
 class CenteredObjective(Objective):

@@ -3,11 +3,13 @@
 from .base import Costs, Objective, Scores
 from .norms import sum_of_norms
 from .squared import SquaredObjective
+from .standardized import StandardizedObjective
 
 __all__ = [
     "Costs",
     "Objective",
     "Scores",
     "SquaredObjective",
+    "StandardizedObjective",
     "sum_of_norms",
 ]

@@ -42,20 +42,21 @@ class Scores:
 
     def per_query(self, x: Tensor) -> Tensor:
         """Sum what belongs to positives over those of each query, shape: (n,) to (q,)."""
-        return x.new_zeros(self._all.second.shape).index_add(0, self.query_index, x)
+        return x.new_zeros(self.all_candidates.second.shape).index_add(0, self.query_index, x)
 
     @property
     def negatives(self) -> ScoreMoments:
         """The moments of the scores of each query's negatives: of its candidates without the positives, shape: (q,) each."""
         weights = self.answer_weights * torch.ones_like(self.positives)
         return ScoreMoments(
-            count=self._all.count - self.per_query(weights),
-            first=self._all.first - self.per_query(weights * self.positives),
-            second=self._all.second - self.per_query(weights * self.positives.square()),
+            count=self.all_candidates.count - self.per_query(weights),
+            first=self.all_candidates.first - self.per_query(weights * self.positives),
+            second=self.all_candidates.second - self.per_query(weights * self.positives.square()),
         )
 
     @property
-    def _all(self) -> ScoreMoments:
+    def all_candidates(self) -> ScoreMoments:
+        """The moments of the scores of all candidates of each query, for objectives that need whole queries."""
         if self.candidates is None:
             raise ValueError("The candidates of these queries are summed elsewhere. Set needs_queries = True to see them.")
         return self.candidates

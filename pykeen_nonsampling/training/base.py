@@ -128,17 +128,17 @@ class FactorizedTrainingLoop(TrainingLoop[Batch], ABC):
         self.__dict__.pop("_factorization", None)
         self._indexed.clear()
         self._checked = False
-        self._prepare(triples_factory)
+        self._prepare(triples_factory, kwargs.get("label_smoothing", 0.0))
         return super().train(triples_factory, num_epochs=num_epochs, batch_size=batch_size, **kwargs)
 
-    def _prepare(self, triples_factory: CoreTriplesFactory) -> None:
-        """Index the triples to train on, derive the weights that the user left out, and record them."""
+    def _prepare(self, triples_factory: CoreTriplesFactory, label_smoothing: float) -> None:
+        """Index the triples to train on, check the loss, derive the weights that the user left out, and record them."""
         index = self._index(triples_factory)
         self._try_features()
         if self.model.loss is not self._resolved_loss:
             self._given_loss = self.model.loss
         loss: MomentLoss = self._given_loss
-        self._check_objective(loss.objective())
+        self._check_objective(loss.objective(label_smoothing, num_entities=self.num_entities))
         defaults = self._default_weights(loss, index)
         weights = {name: defaults[name] for name, value in loss.kwargs.items() if name in defaults and value is None}
         self._resolved_loss = self.model.loss = loss.resolve(**weights)
