@@ -1,7 +1,7 @@
 """Defaults for this package's training loops, where PyKEEN's pipelines would fill in those of its sampling loops.
 
-:func:`complete` is the recipe for :func:`pykeen.pipeline.pipeline`, a pure function. With the package installed, the pipeline
-uses it automatically. The one for :func:`pykeen.hpo.hpo_pipeline` is :func:`pykeen_nonsampling.search.complete_study`.
+:func:`complete` is the recipe for :func:`pykeen.pipeline.pipeline`, and a pure function. With the package installed, the
+pipeline uses it automatically. :func:`pykeen_nonsampling.search.complete_study` is the one for studies.
 """
 
 from __future__ import annotations
@@ -110,7 +110,8 @@ def complete(kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Fill in what :func:`pykeen.pipeline.pipeline` should get for one of this package's training loops.
 
     This is the loss, parameters of the model, the whole graph as batch, and, unless any of them is configured, optimizer
-    and learning rate schedule. A cosine schedule ends with the last epoch. Given arguments are kept. For other training loops, nothing changes.
+    and learning rate schedule. A cosine schedule ends with the last epoch, unless told otherwise. Given arguments are kept.
+    For other training loops, nothing changes.
 
     :param kwargs: the keyword arguments of a pipeline
     :return: the completed ones

@@ -113,8 +113,10 @@ def outline(model: type[Model], model_kwargs: Mapping[str, Any], factory: CoreTr
     :return: the outline
     :raises NotDecomposableError: if the model has no factorization
     """
+    # which does not change the state of the user's random numbers
+    seed: Any = NoRandomSeedNecessary
     with torch.device("meta"):
-        made = model(triples_factory=factory, random_seed=NoRandomSeedNecessary, **model_kwargs)
+        made = model(triples_factory=factory, random_seed=seed, **model_kwargs)
     parameters = [(x.numel(), x.element_size()) for x in made.parameters()]
     try:
         with torch.device("meta"):
@@ -123,7 +125,7 @@ def outline(model: type[Model], model_kwargs: Mapping[str, Any], factory: CoreTr
         # some look at numbers, which are not there: then a graph of two entities has features of the same widths
         inverse = factory.create_inverse_triples
         tiny = CoreTriplesFactory(torch.tensor([[0, 0, 1]]), 2, num_relations=1 + inverse, create_inverse_triples=inverse)
-        made = model(triples_factory=tiny, random_seed=NoRandomSeedNecessary, **model_kwargs)
+        made = model(triples_factory=tiny, random_seed=seed, **model_kwargs)
         factorization, (heads, relations, tails) = _features(made)
     per_entity = heads.shape[1] + (0 if heads is tails else tails.shape[1])
     return Outline(
@@ -256,7 +258,7 @@ def complete_study(kwargs: Mapping[str, Any]) -> dict[str, Any]:
     model = model_resolver.lookup(kwargs.get("model"))
     family = _limit_study(completed, model, factory)
     loss_kwargs = completed.get("loss_kwargs") or {}
-    loss = loss_resolver.make(completed["loss"], loss_kwargs)
+    loss: Any = loss_resolver.make(completed["loss"], loss_kwargs)
     ranges = loss_ranges(training_loop, loss, factory, family)
     _add_ranges(completed, "loss", {name: space for name, space in ranges.items() if name not in loss_kwargs})
     return _complete_optimization(completed)
@@ -290,8 +292,8 @@ def _limit_study(completed: dict[str, Any], model: type[Model], factory: CoreTri
     if highs is None:
         needed = outlined({**theirs, **smallest}).memory(device)
         raise ValueError(
-            f"{model.__name__} with {_format({**theirs, **smallest})} needs about {needed / 1e9:.3g} GB and {WIDEST} features "
-            f"at most, but only {memory / 1e9:.3g} GB may be used, half of the free memory. Set smaller numbers, e.g. "
+            f"{model.__name__} with {_format({**theirs, **smallest})} has more than {WIDEST} features, or needs more than "
+            f"half of the free memory: about {needed / 1e9:.3g} of {memory / 1e9:.3g} GB. Set smaller numbers, e.g. "
             f"model_kwargs=dict({_format({name: max(1, low // 4) for name, low in smallest.items()})})."
         )
     limited = {}

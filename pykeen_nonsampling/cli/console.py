@@ -39,7 +39,7 @@ def make_figure(width: float, height: float) -> Any:
 def silence() -> None:
     """Let loggers report only errors during a command: everything else is for developers, and would break progress bars."""
     context = click.get_current_context()
-    for logger in map(logging.getLogger, ("pykeen", "torch_max_mem", "pykeen_nonsampling")):
+    for logger in map(logging.getLogger, ("optuna", "pykeen", "torch_max_mem", "pykeen_nonsampling")):
         context.call_on_close(partial(logger.setLevel, logger.level))
         logger.setLevel(logging.ERROR)
     # without a GPU, PyTorch warns about the pinned memory that PyKEEN's training loops ask for
