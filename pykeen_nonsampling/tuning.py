@@ -71,7 +71,7 @@ LAST = len(RUNGS) - 1
 #: One in this many trials of a rung goes on to the next one
 REDUCTION = 3
 
-#: The share of the time, at its end, in which the best configurations are run on the last rung, wherever they are
+#: The share of the time, at its end, in which the better half of each rung is run on the last one
 FINAL_SHARE = 1 / 4
 
 #: The smallest share of the largest dimension that is searched
@@ -293,6 +293,9 @@ class Tuner:
         for trial in self._trials(TrialState.RUNNING):
             # of a process that was killed
             self.study.tell(trial.number, state=TrialState.FAIL)
+        for _ in self._trials(TrialState.WAITING):
+            # the same, a moment earlier: Optuna hands these out first
+            self.study.tell(self.study.ask(), state=TrialState.FAIL)
         # other random numbers than before
         self.study.sampler = optuna.samplers.TPESampler(seed=space.seed + len(self.study.trials), multivariate=False)
         #: the seconds of earlier runs
@@ -372,12 +375,12 @@ class Tuner:
         tried = {x.params["model"] for x in self._attempts() if x.user_attrs["default"]}
         jobs += [Job(0, self.space.default(model), default=True) for model in self.space.classes if model not in tried]
         jobs += [promote(trial, LAST) for trial in finished if trial.user_attrs["default"]]
+        rivals = [[x for x in finished if x.user_attrs["rung"] == rung] for rung in range(LAST)]
         if final:
-            by_rung = sorted(finished, key=lambda x: x.user_attrs["rung"], reverse=True)
-            jobs += [promote(trial, LAST) for trial in by_rung]
+            better = [x for trials in rivals for x in trials[: math.ceil(len(trials) / 2)]]
+            jobs += [promote(trial, LAST) for trial in sorted(better, key=_value, reverse=True)]
         for rung in reversed(range(LAST)):
-            rivals = [x for x in finished if x.user_attrs["rung"] == rung]
-            jobs += [promote(trial, rung + 1) for trial in rivals[: len(rivals) // REDUCTION]]
+            jobs += [promote(trial, rung + 1) for trial in rivals[rung][: len(rivals[rung]) // REDUCTION]]
         if not finished or max(self._expect_new(model) for model in self.space.classes) <= remaining:
             jobs.append(Job(0))
         return next((job for job in jobs if job is not None), None)
@@ -421,18 +424,15 @@ class Tuner:
     def _run(self, job: Job, start: float, end: float, report: Callable[[float], None]) -> str | None:
         """Run a trial, record it, and keep the best model; return why it failed, if it did."""
         if job.params is not None:
-            attributes = dict(rung=job.rung, default=job.default, **({} if job.root is None else {"root": job.root}))
-            self.study.enqueue_trial(dict(job.params), attributes)
-        # perhaps not this job, but one that a process left behind when it was killed
+            self.study.enqueue_trial(dict(job.params))
         trial = self.study.ask()
-        for name, value in (("rung", 0), ("default", False), ("root", trial.number)):
-            if name not in trial.user_attrs:
-                trial.set_user_attr(name, value)
-        rung: int = trial.user_attrs["rung"]
+        root = trial.number if job.root is None else job.root
+        for name, value in (("rung", job.rung), ("default", job.default), ("root", root)):
+            trial.set_user_attr(name, value)
         began = time.monotonic()
         try:
-            choice = self.space.suggest(trial, trial.user_attrs["default"])
-            configuration = self.space.configure(choice, rung)
+            choice = self.space.suggest(trial, job.default)
+            configuration = self.space.configure(choice, job.rung)
             trial.set_user_attr("configuration", configuration)
             self._check_memory(configuration, choice.inverse)
             callback = Deadline(end, lambda: report(time.monotonic() - start))
@@ -454,10 +454,10 @@ class Tuner:
         best = self.best
         if best is None or metrics["MRR"] > _value(best):
             self.keep(trial.number, result)
-        if rung == LAST:
+        if job.rung == LAST:
             self.study.tell(trial, metrics["MRR"])
         else:
-            trial.report(metrics["MRR"], step=rung)
+            trial.report(metrics["MRR"], step=job.rung)
             self.study.tell(trial, state=TrialState.PRUNED)
         return None
 

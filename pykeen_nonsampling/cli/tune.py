@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import optuna
 import pandas as pd
 from pykeen.datasets import dataset_resolver
 from pykeen.models import model_resolver
@@ -141,8 +140,8 @@ def _find_graph(
         raise click.UsageError(f"{graph.name} cannot be loaded: {error!r}. Check its name, or its files.") from error
     if missing:
         raise click.UsageError(
-            f"{graph.name} has no {' and no '.join(missing)} triples, without which models can be neither chosen nor tested. "
-            f"Use another dataset, or files of your own with --training, --validation and --testing."
+            f"{graph.name} has no {' and no '.join(missing)} triples, without which no model can be chosen or tested. Use "
+            f"another dataset, or files of your own with --training, --validation and --testing."
         )
     return graph
 
@@ -154,9 +153,10 @@ def _split(path: Path, directory: Path, seed: int) -> dict[str, Path]:
         parts = factory.split(list(SHARES), random_state=seed)
     except Exception as error:
         message = (
-            f"{path} cannot be read and split: {error!r}. Give a file of at least ten triples, one per line: head, relation "
+            f"{path} cannot be read and split: {error!r}. Give a file of at least ten triples, one per line, with head, "
+            f"relation and tail separated by tabs."
         )
-        raise click.BadParameter(message + "and tail, separated by tabs.", param_hint="--training") from error
+        raise click.BadParameter(message, param_hint="--training") from error
     directory.mkdir(exist_ok=True)
     paths = {name: directory / f"{name}.tsv" for name in SPLITS}
     for target, part in zip(paths.values(), parts, strict=True):
@@ -184,7 +184,8 @@ def _introduce(tuner: Tuner, minutes: float) -> None:
     click.echo(
         f"{space.graph.name}: {data.num_entities:,} entities, {data.num_relations:,} relations, "
         f"{data.training.num_triples:,} training triples.\n"
-        f"Searching {', '.join(space.classes)} for {minutes:g} minutes, with up to {dim} dimensions and {space.epochs} epochs."
+        f"Searching {', '.join(space.classes)} for {minutes:g} minutes, with up to {dim} dimensions and {space.epochs} "
+        f"epochs."
     )
     for model, limit in space.dimensions.items():
         if limit < dim:
@@ -200,7 +201,7 @@ def _search(tuner: Tuner, seconds: float, trials: int | None) -> str | None:
 
         def report(passed: float) -> None:
             nonlocal last
-            if 0 <= last and passed - last < 0.5:
+            if last >= 0 and passed - last < 0.5:
                 return
             last = passed
             best = tuner.best
@@ -219,10 +220,10 @@ def _conclude(tuner: Tuner, output: Path, stopped: str | None) -> None:
     if stopped:
         click.echo(f"The search ended early: {stopped}.")
     if best is None:
-        reasons = table["reason"].dropna() if "reason" in table else []
+        last = f" The last one: {table['reason'].iloc[-1]}." if "reason" in table else ""
         raise click.ClickException(
-            f"No trial has finished{f', the last one: {reasons.iloc[-1]}' if len(reasons) else ''}. Run the same command again, "
-            f"with more --minutes, or start over with fewer --epochs, a smaller --dim, and another --output."
+            f"No trial has finished.{last} Run the same command again, with more --minutes, or start over with fewer "
+            f"--epochs, a smaller --dim, and another --output."
         )
     test = tuner.test()
     experiment = tuner.experiment(best, test=test, default=None if default is None else default.user_attrs["metrics"])
@@ -233,6 +234,9 @@ def _conclude(tuner: Tuner, output: Path, stopped: str | None) -> None:
         scale = "" if default.user_attrs["rung"] == LAST else ", on a small scale"
         rows[f"{default.params['model']}, defaults{scale}: validation"] = default.user_attrs["metrics"]
     click.echo(f"\n{pd.DataFrame(rows, index=list(METRICS)).T.to_string(float_format=lambda x: f'{x:.3f}')}\n")
+    click.echo(
+        "Filtered ranks. Those of test triples leave out validation triples, too, so they are higher on dense graphs.\n"
+    )
     click.echo(f"{_describe(experiment['pipeline'])}, from trial {best.number} of {len(table)}.\n")
     lines = [
         ("best.json", f"its configuration: pykeen experiments run {output}/best.json --keep-seed"),
@@ -251,16 +255,17 @@ def _conclude(tuner: Tuner, output: Path, stopped: str | None) -> None:
 
 def _describe(configuration: Mapping[str, Any]) -> str:
     """Say in words what was found."""
+    constants = ("positive_weight", "regularization_power", "anchor")
     weights = {
         name: value
         for name, value in configuration["loss_kwargs"].items()
-        if isinstance(value, float) and name != "positive_weight"
+        if isinstance(value, float) and name not in constants
     }
     inverse = "with" if configuration["dataset_kwargs"]["create_inverse_triples"] else "without"
     return (
         f"The best is {configuration['model']} with {configuration['model_kwargs']['embedding_dim']} dimensions, "
-        f"{configuration['training_kwargs']['num_epochs']} epochs, lr={configuration['optimizer_kwargs']['lr']:.2g}, {inverse} "
-        f"inverse triples, loss {configuration['loss']!r} with "
+        f"{configuration['training_kwargs']['num_epochs']} epochs, lr={configuration['optimizer_kwargs']['lr']:.2g}, "
+        f"{inverse} inverse triples, loss {configuration['loss']!r} with "
         + ", ".join(f"{name}={value:.2g}" for name, value in weights.items())
     )
 

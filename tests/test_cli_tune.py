@@ -1,0 +1,314 @@
+"""The command line: tune."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pandas as pd
+import pytest
+import torch
+from click.testing import CliRunner, Result
+from commands import run
+from optuna.trial import TrialState
+from pykeen.datasets import Nations
+from pykeen.experiments.validate import get_configuration_errors
+from pykeen.pipeline import pipeline_from_path
+from pykeen.training import NonFiniteLossError
+
+from pykeen_nonsampling import tuning
+from pykeen_nonsampling.cli import main
+from pykeen_nonsampling.tuning import LAST, METRICS, Graph, Space, Tuner
+
+SPLITS = ("training", "validation", "testing")
+SMALL = ["--dataset", "nations", "--dim", "16", "--epochs", "24"]
+
+
+def tune(output: Path, *args: str) -> Result:
+    return CliRunner().invoke(main, ["tune", "--output", str(output), *args])
+
+
+def read(output: Path) -> pd.DataFrame:
+    return pd.read_csv(output / "trials.csv")
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
+    """Search to the end."""
+    output = tmp_path_factory.mktemp("tune") / "out"
+    result = tune(output, *SMALL, "--trials", "12")
+    assert result.exit_code == 0, result.output
+    return output, result
+
+
+class TestResult:
+    def test_everything_is_written(self, found: tuple[Path, Result]) -> None:
+        output, result = found
+        assert (output / "search.png").read_bytes().startswith(b"\x89PNG")
+        assert (output / "model" / "trained_model.pkl").is_file()
+        for name in ("best.json", "model/", "trials.csv", "search.png"):
+            assert str(output / name) in result.output
+
+    def test_defaults_come_first_and_are_not_missed(self, found: tuple[Path, Result]) -> None:
+        trials = read(found[0])
+        assert list(trials["model"][:3]) == ["ComplEx", "DistMult", "RotatE"]
+        assert trials["defaults"][:6].all()
+        assert not trials["defaults"][6:].any()
+        assert list(trials["rung"][:6]) == [0, 0, 0, LAST, LAST, LAST]
+        assert trials["MRR"].max() >= trials["MRR"][:6].max()
+        assert set(trials["state"]) == {"finished"}
+
+    def test_better_trials_are_promoted(self, found: tuple[Path, Result]) -> None:
+        trials = read(found[0])
+        promoted = trials[(trials["rung"] > 0) & ~trials["defaults"]]
+        assert len(promoted)
+        for _, trial in promoted.iterrows():
+            first = trials.loc[trial["configuration"]]
+            assert (first["rung"], first["model"], first["loss"]) == (0, trial["model"], trial["loss"])
+            assert first["lr"] == trial["lr"]
+            assert first["embedding_dim"] < trial["embedding_dim"]
+            assert first["epochs"] < trial["epochs"]
+
+    def test_metrics_are_printed(self, found: tuple[Path, Result]) -> None:
+        output, result = found
+        metadata = json.loads((output / "best.json").read_text())["metadata"]
+        assert metadata["validation"]["MRR"] == pytest.approx(read(output)["MRR"].max())
+        for name in ("validation", "test", "default"):
+            values = [f"{metadata[name][metric]:.3f}" for metric in METRICS]
+            assert any(line.split()[-len(values) :] == values for line in result.output.splitlines())
+        assert set(metadata["test"]) == set(METRICS)
+
+    def test_best_is_valid_for_pykeen_and_leaves_nothing_open(self, found: tuple[Path, Result]) -> None:
+        path = found[0] / "best.json"
+        assert not get_configuration_errors(path)
+        configuration = json.loads(path.read_text())["pipeline"]
+        assert configuration["lr_scheduler_kwargs"]["T_max"] == configuration["training_kwargs"]["num_epochs"]
+        assert configuration["random_seed"] == 0
+        assert {"query_weight", "candidate_weight", "regularization_weight"} < set(configuration["loss_kwargs"])
+
+    def test_repeated_run_gives_the_same_model_and_metrics(self, found: tuple[Path, Result]) -> None:
+        output, _ = found
+        again = pipeline_from_path(output / "best.json", use_tqdm=False)
+        metadata = json.loads((output / "best.json").read_text())["metadata"]
+        assert again.get_metric(METRICS["MRR"]) == pytest.approx(metadata["test"]["MRR"])
+        saved = torch.load(output / "model" / "trained_model.pkl", weights_only=False)
+        for ours, theirs in zip(saved.parameters(), again.model.parameters(), strict=True):
+            assert torch.allclose(ours, theirs)
+        results = json.loads((output / "model" / "results.json").read_text())
+        assert results["metrics"]["both"]["realistic"]["inverse_harmonic_mean_rank"] == metadata["test"]["MRR"]
+        assert "callbacks" not in results["configuration"]["training_kwargs"]
+
+    def test_runs_by_pykeens_command(self, found: tuple[Path, Result], tmp_path: Path) -> None:
+        run("pykeen", "experiments", "run", str(found[0] / "best.json"), "-d", str(tmp_path / "again"), cwd=tmp_path)
+        assert list(tmp_path.glob("again/**/results.json"))
+
+    def test_same_command_goes_on(self, found: tuple[Path, Result]) -> None:
+        output, _ = found
+        before, best = read(output), json.loads((output / "best.json").read_text())
+        result = tune(output, *SMALL, "--trials", "2")
+        assert result.exit_code == 0, result.output
+        assert "Going on after 12 trials, 12 of them finished" in result.output
+        after = read(output)
+        pd.testing.assert_frame_equal(after[:12][before.columns], before)
+        assert len(after) == 14
+        assert (after["finished"][12:] > before["finished"].max()).all()
+        now = json.loads((output / "best.json").read_text())
+        assert now["metadata"]["validation"]["MRR"] >= best["metadata"]["validation"]["MRR"]
+        if now["metadata"]["trial"] == best["metadata"]["trial"]:
+            assert now["metadata"]["test"] == pytest.approx(best["metadata"]["test"])
+
+    def test_other_settings_do_not(self, found: tuple[Path, Result]) -> None:
+        result = tune(found[0], *SMALL[:2], "--dim", "8", "--trials", "1")
+        assert result.exit_code == 2
+        assert "with dim=16, but now it is dim=8" in " ".join(result.output.split())
+
+
+class TestInterruption:
+    @pytest.fixture
+    def interrupted(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+        """Press Ctrl-C during the third trial."""
+        epochs: list[int] = []
+        report = tuning.Deadline.post_epoch
+
+        def interrupt(self: Any, epoch: int, *args: Any, **kwargs: Any) -> None:
+            epochs.append(epoch)
+            if epochs.count(1) == 3 and epoch == 2:
+                raise KeyboardInterrupt
+            report(self, epoch, *args, **kwargs)
+
+        monkeypatch.setattr(tuning.Deadline, "post_epoch", interrupt)
+        return epochs  # type: ignore[return-value]
+
+    def test_finishes_with_what_there_is(self, interrupted: list[int], tmp_path: Path) -> None:
+        result = tune(tmp_path, *SMALL)
+        assert result.exit_code == 0, result.output
+        assert "The search ended early: interrupted." in result.output
+        assert "run the same command again" in result.output
+        trials = read(tmp_path)
+        assert list(trials["state"]) == ["finished", "finished", "fail"]
+        assert trials["reason"][2] == "interrupted"
+        assert (tmp_path / "best.json").is_file()
+        # and it is tried again
+        result = tune(tmp_path, *SMALL, "--trials", "1")
+        assert result.exit_code == 0, result.output
+        assert list(read(tmp_path)["model"][2:]) == ["RotatE", "RotatE"]
+
+    def test_killed_trials_are_failures(self, tmp_path: Path) -> None:
+        storage = f"sqlite:///{tmp_path}/trials.db"
+        space = Space(Graph("nations", dict(dataset="nations")), ["DistMult"], dimension=8, epochs=10, seed=0)
+        tuner = Tuner(space, tmp_path, storage)
+        tuner.study.enqueue_trial(space.default("DistMult"))
+        tuner.study.ask()
+        tuner.study.enqueue_trial(space.default("DistMult"))
+        tuner = Tuner(space, tmp_path, storage)
+        assert [x.state for x in tuner.study.trials] == [TrialState.FAIL, TrialState.FAIL]
+        assert tuner.run(60, trials=2) is None
+        assert list(tuner.table()["reason"])[:2] == ["killed", "killed"]
+        assert [x.user_attrs["rung"] for x in tuner.finished] == [0, LAST]
+
+
+class TestFailures:
+    def test_search_goes_on_after_one(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        train = Tuner.train
+
+        def fail(self: Tuner, configuration: Any, *args: Any) -> Any:
+            if configuration["model"] == "DistMult":
+                raise NonFiniteLossError("Loss is non-finite.")
+            return train(self, configuration, *args)
+
+        monkeypatch.setattr(Tuner, "train", fail)
+        result = tune(tmp_path, *SMALL, "--model", "DistMult", "--model", "TransE", "--trials", "3")
+        assert result.exit_code == 0, result.output
+        trials = read(tmp_path)
+        assert list(trials["state"]) == ["fail", "finished", "finished"]
+        assert trials["reason"][0] == "NonFiniteLossError: Loss is non-finite."
+        assert "TransE, best found" in result.output
+
+    def test_search_ends_after_many(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        monkeypatch.setattr(tuning, "free_memory", lambda _: 10**9)
+        monkeypatch.setattr(Tuner, "_check_memory", lambda *_: (_ for _ in ()).throw(MemoryError("too large")))
+        result = tune(tmp_path, *SMALL)
+        assert result.exit_code == 1
+        assert "the last 10 trials failed, the last one with MemoryError: too large" in result.output
+        assert "No trial has finished" in result.output
+
+    def test_no_trial_runs_over_time(self, tmp_path: Path) -> None:
+        result = tune(tmp_path, *SMALL[:2], "--dim", "100", "--epochs", "1000000", "--minutes", "0.005")
+        assert result.exit_code == 1
+        assert "stopped at the end of the time" in result.output
+        assert "with more --minutes" in result.output
+
+
+class TestTuner:
+    @pytest.fixture
+    def tuner(self, tmp_path: Path) -> Tuner:
+        space = Space(Graph("nations", dict(dataset="nations")), ["DistMult"], dimension=16, epochs=30, seed=0)
+        return Tuner(space, tmp_path, f"sqlite:///{tmp_path}/trials.db")
+
+    def add(self, tuner: Tuner, rung: int, value: float, seconds: float, root: int | None = None) -> None:
+        number = len(tuner.study.trials)
+        attributes = dict(rung=rung, root=number if root is None else root, default=number == 0, seconds=seconds)
+        params: dict[str, Any] = dict(model="DistMult", share=1.0)
+        distributions: dict[str, Any] = dict(
+            model=optuna.distributions.CategoricalDistribution(["DistMult"]),
+            share=optuna.distributions.FloatDistribution(0.25, 1.0, log=True),
+        )
+        trial = optuna.trial.create_trial(value=value, params=params, distributions=distributions, user_attrs=attributes)
+        tuner.study.add_trial(trial)
+
+    def test_no_trial_starts_that_would_not_finish(self, tuner: Tuner) -> None:
+        self.add(tuner, rung=0, value=0.5, seconds=1.0)
+        # three times the epochs, each of them with four times the dimension
+        assert tuner._estimate("DistMult", 1.0, LAST) == pytest.approx(3 * 4**1.5)
+        job = tuner._next(30.0, final=False)
+        assert job is not None
+        assert (job.rung, job.root) == (LAST, 0)
+        job = tuner._next(20.0, final=False)
+        assert job is not None
+        assert (job.rung, job.root) == (0, None)
+        assert tuner._next(0.9, final=False) is None
+
+    def test_best_third_goes_on(self, tuner: Tuner) -> None:
+        self.add(tuner, rung=0, value=0.5, seconds=1.0)
+        self.add(tuner, rung=LAST, value=0.6, seconds=2.0, root=0)
+        for value in (0.4, 0.7):
+            self.add(tuner, rung=0, value=value, seconds=1.0)
+        job = tuner._next(100.0, final=False)
+        assert job is not None
+        assert (job.rung, job.root) == (1, 3)
+        job = tuner._next(100.0, final=True)
+        assert job is not None
+        assert (job.rung, job.root) == (LAST, 3)
+        self.add(tuner, rung=1, value=0.7, seconds=1.0, root=3)
+        job = tuner._next(100.0, final=False)
+        assert job is not None
+        assert job.root is None
+
+    def test_sizes_fit_the_memory(self, tmp_path: Path) -> None:
+        """CP has 64 vectors per entity by default."""
+        result = tune(tmp_path, "--dataset", "nations", "--model", "CP", "--epochs", "2", "--trials", "2")
+        assert result.exit_code == 0, result.output
+        assert "CP has at most 32 dimensions" in result.output
+        assert read(tmp_path)["embedding_dim"].max() <= 32
+
+
+class TestFiles:
+    def write(self, path: Path, *factories: Any) -> str:
+        triples = pd.concat([pd.DataFrame(x.label_triples(x.mapped_triples)) for x in factories])
+        triples.to_csv(path, sep="\t", header=False, index=False)
+        return str(path)
+
+    def test_three_files(self, tmp_path: Path) -> None:
+        data = Nations()
+        options = []
+        for name in SPLITS:
+            options += [f"--{name}", self.write(tmp_path / f"{name}.tsv", getattr(data, name))]
+        result = tune(tmp_path / "out", *options, *SMALL[2:], "--model", "DistMult", "--trials", "1")
+        assert result.exit_code == 0, result.output
+        assert "training: 14 entities, 55 relations, 1,592 training triples" in result.output
+        configuration = json.loads((tmp_path / "out" / "best.json").read_text())["pipeline"]
+        assert configuration["validation"] == str(tmp_path / "validation.tsv")
+        again = pipeline_from_path(tmp_path / "out" / "best.json", use_tqdm=False)
+        assert again.get_metric("mrr") > 0.2
+
+    def test_one_file_is_split(self, tmp_path: Path) -> None:
+        data = Nations()
+        path = self.write(tmp_path / "all.tsv", data.training, data.validation, data.testing)
+        options = ["--training", path, *SMALL[2:], "--model", "DistMult"]
+        result = tune(tmp_path / "out", *options, "--trials", "1")
+        assert result.exit_code == 0, result.output
+        assert "1,593 for training, 199 for validation, 200 for testing, with seed 0" in result.output
+        parts = [pd.read_csv(tmp_path / "out" / "triples" / f"{x}.tsv", sep="\t", header=None) for x in SPLITS]
+        assert not pd.concat(parts).duplicated().any()
+        assert sum(map(len, parts)) == 1_992
+        again = tune(tmp_path / "out", *options, "--trials", "1")
+        assert again.exit_code == 0, again.output
+        assert "Going on after 1 trials" in again.output
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ([], "Give either --dataset NAME or --training FILE"),
+        (["--dataset", "nations", "--training", __file__], "Give either --dataset NAME or --training FILE"),
+        (["--dataset", "nowhere"], "PyKEEN has no dataset 'nowhere'"),
+        ([*SMALL, "--model", "nothing"], "PyKEEN has no model 'nothing'"),
+        ([*SMALL, "--model", "ConvE"], "ConvEInteraction cannot be decomposed"),
+        ([*SMALL, "--model", "FixedModel"], "FixedModel has no embedding_dim"),
+        ([*SMALL, "--minutes", "0"], "0 leaves no time to search"),
+        (["--training", "nowhere.tsv"], "'nowhere.tsv' does not exist"),
+        (["--training", __file__, "--testing", __file__], "--validation and --testing go together"),
+        (["--training", __file__], "cannot be read and split"),
+        ([*SMALL, "--storage", "nothing://nowhere"], "nothing://nowhere cannot be opened"),
+        ([*SMALL, "--output", f"{__file__}/out"], "cannot be written to"),
+    ],
+)
+def test_bad_input(args: list[str], message: str, tmp_path: Path) -> None:
+    result = tune(tmp_path / "out", *args)
+    assert result.exit_code != 0
+    assert message in " ".join(result.output.split())
+    assert "Traceback" not in result.output
+    assert not (tmp_path / "out" / "trials.csv").exists()
