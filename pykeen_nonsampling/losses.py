@@ -18,6 +18,7 @@ from .objectives import Objective, SquaredObjective, StandardizedObjective
 from .objectives.squared import squared_error
 
 __all__ = [
+    "AutomaticLoss",
     "MomentLoss",
     "NonSamplingLoss",
     "StandardizedLoss",
@@ -29,9 +30,6 @@ __all__ = [
 
 #: The weight of a negative triple outside of this package's training loops: the best choice of [li2021]_ in most cases
 NEGATIVE_WEIGHT = 1.0e-3
-
-#: The margin of the standardized loss, where no graph is known
-MARGIN = 9.0
 
 #: From given entities, relations and numbers of positives, shape: (q,) each, to the weights of queries, shape: (q,)
 QueryWeight = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -332,7 +330,7 @@ class NonSamplingLoss(MomentLoss):
 
 @parse_docdata
 class StandardizedLoss(MomentLoss):
-    r"""The number of standard deviations that an answer scores above the mean negative of its query, from [debrebisson2016]_.
+    r"""How many standard deviations an answer scores above the negatives of its query, from [debrebisson2016]_.
 
     .. math::
 
@@ -341,10 +339,11 @@ class StandardizedLoss(MomentLoss):
         \qquad
         z_{qt} = \frac{f_{qt} - \mu_q}{\sigma_q}
 
-    The mean $\mu_q$ and the standard deviation $\sigma_q$ of the scores of all negatives of a query come from the same moments
-    as the squared loss, and cost the same, cf. :class:`~pykeen_nonsampling.objectives.StandardizedObjective`. It has no weight of
-    negatives to choose, and no target for them: all that counts is how far answers stand out. Since it compares the answers
-    of a query with its negatives, it is for ``training_loop="nonsamplinglcwa"`` only.
+    The mean $\mu_q$ and the standard deviation $\sigma_q$ of the scores of the answer and all negatives of its query come
+    from the same moments as the squared loss, and cost the same, cf.
+    :class:`~pykeen_nonsampling.objectives.StandardizedObjective`. There is no weight of negatives to choose, and no target
+    for them: all that counts is how far answers stand out. Since it compares the answers of a query with its negatives, this
+    loss is for ``training_loop="nonsamplinglcwa"`` only.
     ---
     name: Standardized
     citation:
@@ -365,7 +364,7 @@ class StandardizedLoss(MomentLoss):
         self,
         margin: float | None = None,
         sharpness: float = 0.5,
-        anchor: float = 1.0,
+        anchor: float | None = None,
         positive_weight: float = 1.0,
         query_weight: float | QueryWeight | None = None,
         candidate_weight: float | str | CountWeight | None = None,
@@ -381,8 +380,8 @@ class StandardizedLoss(MomentLoss):
         :param margin: the number β of standard deviations that answers should score above the mean negative. By default,
             it is derived from the number of entities: the more there are, the higher is the best of their scores.
         :param sharpness: >0, how abruptly the cost of an answer ends at the margin, α
-        :param anchor: ≥0, the weight γ of an answer's squared distance from a score of 1. Without it, vectors can shrink at no
-            cost, so that regularization has no effect.
+        :param anchor: ≥0, the weight γ of an answer's squared distance from a score of 1. With a weight of 0, vectors can
+            shrink at no cost, so that regularization has no effect. By default, it depends on the model.
         :param positive_weight: >0, the weight of an observed triple
         :param query_weight: the weight of how much a query's answers stand out, relative to the anchor; otherwise cf.
             :class:`MomentLoss`, as all that follow
@@ -410,7 +409,7 @@ class StandardizedLoss(MomentLoss):
             raise ValueError(f"{margin=} is out of range: use a finite number of standard deviations, e.g. 9.")
         if not (math.isfinite(sharpness) and sharpness > 0):
             raise ValueError(f"{sharpness=} is out of range: use a finite number > 0, e.g. 0.5.")
-        if not (math.isfinite(anchor) and anchor >= 0):
+        if anchor is not None and not (math.isfinite(anchor) and anchor >= 0):
             raise ValueError(f"{anchor=} is out of range: use a finite number ≥ 0, e.g. 1.")
         self.margin = margin
         self.sharpness = sharpness
@@ -420,11 +419,31 @@ class StandardizedLoss(MomentLoss):
     def objective(self, label_smoothing: float = 0.0, num_entities: int | None = None) -> StandardizedObjective:  # noqa: D102
         if label_smoothing:
             raise ValueError(
-                f"{label_smoothing=} does not apply to {type(self).__name__}, in which negatives have no target to smooth. Remove "
-                f"it, or use loss='nonsampling'."
+                f"{label_smoothing=} does not apply to {type(self).__name__}, in which negatives have no target to smooth. "
+                f"Remove it, or use loss='nonsampling'."
             )
-        margin = MARGIN if self.margin is None else self.margin
-        return StandardizedObjective(margin, self.sharpness, self.anchor)
+        # without a graph to derive them from
+        margin = 9.0 if self.margin is None else self.margin
+        anchor = 1.0 if self.anchor is None else self.anchor
+        return StandardizedObjective(margin, self.sharpness, anchor)
+
+
+class AutomaticLoss(MomentLoss):
+    """Stands for the loss that suits graph and model, which the training loops put in its place.
+
+    It is what they use if no loss is given. In the closed world, and for most graphs, that is :class:`NonSamplingLoss`; cf.
+    :func:`~pykeen_nonsampling.weighting.suitable_loss`.
+    """
+
+    # docstr-coverage: inherited
+    def objective(self, label_smoothing: float = 0.0, num_entities: int | None = None) -> Objective:  # noqa: D102
+        raise NotImplementedError(
+            f"{type(self).__name__} depends on the graph: a training loop of this package puts another loss in its place."
+        )
+
+    def become(self, loss: type[MomentLoss]) -> MomentLoss:
+        """Make a loss of another class, with the same weights."""
+        return loss(**self.kwargs)
 
 
 def check_loss(loss: type[Loss]) -> None:
@@ -447,5 +466,6 @@ def check_loss(loss: type[Loss]) -> None:
     )
 
 
+loss_resolver.register(AutomaticLoss)
 loss_resolver.register(NonSamplingLoss)
 loss_resolver.register(StandardizedLoss)

@@ -34,14 +34,15 @@ from pykeen.models import (
 from pykeen.training import TrainingLoop, training_loop_resolver
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
-from .losses import check_loss
-from .training import FactorizedTrainingLoop
+from .losses import AutomaticLoss, StandardizedLoss, check_loss
+from .training import FactorizedTrainingLoop, NonSamplingLCWATrainingLoop, NonSamplingTrainingLoop
 from .training.base import check_negative_sampler
 
 __all__ = [
     "LEARNING_RATE",
     "OPTIMIZATION",
     "REQUIRED",
+    "STANDARDIZED",
     "SUITABLE",
     "complete",
     "complete_loss",
@@ -49,12 +50,16 @@ __all__ = [
     "difference",
     "format_markdown",
     "is_ours",
+    "learning_rate",
     "model_defaults",
     "required_kwargs",
 ]
 
 #: Large steps at first, which a full batch allows, and small ones at the end. PyKEEN's default for Adam is 0.001.
-LEARNING_RATE = 0.02
+LEARNING_RATE: Mapping[type[TrainingLoop[Any]], float] = {
+    NonSamplingTrainingLoop: 0.02,
+    NonSamplingLCWATrainingLoop: 0.05,
+}
 
 #: What a model needs for a factorization, where PyKEEN's defaults leave it without one
 REQUIRED: Mapping[type[Model], Mapping[str, Any]] = {
@@ -67,8 +72,8 @@ REQUIRED: Mapping[type[Model], Mapping[str, Any]] = {
 
 _SMALL = dict(entity_initializer="xavier_normal", relation_initializer="xavier_normal")
 
-#: What suits a squared loss better than PyKEEN's defaults: scores must be able to reach 1 and 0, so vectors may have any
-#: length and are small at the start; for distances, they make scores start where those of false triples should be
+#: What suits the losses of this package better than PyKEEN's defaults: scores must be able to reach 1 and 0, so vectors may
+#: have any length and are small at the start; for distances, they make scores start where those of false triples should be
 SUITABLE: Mapping[type[Model], Mapping[str, Any]] = {
     AutoSF: dict(embedding_kwargs=dict(initializer="xavier_normal")),
     CP: _SMALL,
@@ -87,6 +92,11 @@ SUITABLE: Mapping[type[Model], Mapping[str, Any]] = {
     UM: dict(entity_initializer="normal_norm"),
 }
 
+#: What suits the standardized loss, in addition: scores may have any scale, so vectors may have any length
+STANDARDIZED: Mapping[type[Model], Mapping[str, Any]] = {
+    TransE: dict(entity_constrainer=None),
+}
+
 #: The arguments of optimizer and schedule, which are filled in together or not at all
 OPTIMIZATION = ("optimizer", "optimizer_kwargs", "lr_scheduler", "lr_scheduler_kwargs")
 
@@ -96,14 +106,24 @@ def is_ours(training_loop: str | type[TrainingLoop[Any]] | None) -> bool:
     return issubclass(training_loop_resolver.lookup(training_loop), FactorizedTrainingLoop)
 
 
+def learning_rate(training_loop: type[TrainingLoop[Any]]) -> float:
+    """Return the learning rate of a training loop, or of the one that it is derived from."""
+    return next(rate for cls, rate in LEARNING_RATE.items() if issubclass(training_loop, cls))
+
+
 def required_kwargs(model: type[Model]) -> dict[str, Any]:
     """Return the keyword arguments that a model needs to be trained at all."""
     return dict(REQUIRED.get(model, {}))
 
 
-def model_defaults(model: type[Model]) -> dict[str, Any]:
-    """Return the keyword arguments that replace PyKEEN's defaults of a model."""
-    return {**REQUIRED.get(model, {}), **SUITABLE.get(model, {})}
+def model_defaults(model: type[Model], standardized: bool = False) -> dict[str, Any]:
+    """Return the keyword arguments that replace PyKEEN's defaults of a model.
+
+    :param model: the class of the model
+    :param standardized: whether it will be trained with the standardized loss
+    :return: the keyword arguments
+    """
+    return {**REQUIRED.get(model, {}), **SUITABLE.get(model, {}), **(STANDARDIZED.get(model, {}) if standardized else {})}
 
 
 def complete(kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -124,7 +144,8 @@ def complete(kwargs: Mapping[str, Any]) -> dict[str, Any]:
     epochs = completed.get("epochs") or training_kwargs.get("num_epochs")
     if any(completed.get(name) for name in OPTIMIZATION):
         return _complete_schedule(completed, epochs)
-    completed |= {"optimizer": "Adam", "optimizer_kwargs": dict(lr=LEARNING_RATE)}
+    lr = learning_rate(training_loop_resolver.lookup(kwargs["training_loop"]))
+    completed |= {"optimizer": "Adam", "optimizer_kwargs": dict(lr=lr)}
     if epochs and completed.get("stopper") in (None, "nop"):
         # with an early stopper, the last epoch is not known beforehand
         completed |= {"lr_scheduler": "CosineAnnealingLR", "lr_scheduler_kwargs": dict(T_max=epochs)}
@@ -167,7 +188,8 @@ def complete_loss(kwargs: Mapping[str, Any]) -> dict[str, Any]:
         check_loss(type(loss) if isinstance(loss, Loss) else loss_resolver.lookup(loss))
     elif not isinstance(kwargs.get("model"), Model):
         # a model comes with its loss, which the training loop checks
-        completed["loss"] = "nonsampling"
+        common = set(kwargs.get("loss_kwargs") or {}) <= set(AutomaticLoss().kwargs)
+        completed["loss"] = "automatic" if common else "nonsampling"
     return completed
 
 
@@ -176,18 +198,31 @@ def complete_model(kwargs: dict[str, Any]) -> dict[str, Any]:
     model = kwargs.get("model")
     if model is None or isinstance(model, Model):
         return kwargs
-    defaults = model_defaults(model_resolver.lookup(model))
+    defaults = model_defaults(model_resolver.lookup(model), standardized=_may_be_standardized(kwargs))
     if kwargs.get("regularizer"):
         defaults.pop("regularizer", None)
     return {**kwargs, "model_kwargs": {**defaults, **(kwargs.get("model_kwargs") or {})}}
 
 
+def _may_be_standardized(kwargs: Mapping[str, Any]) -> bool:
+    """Whether a model will be trained with the standardized loss, if that suits it."""
+    loss = kwargs.get("loss") or (kwargs.get("model_kwargs") or {}).get("loss")
+    cls = type(loss) if isinstance(loss, Loss) else loss_resolver.lookup(loss)
+    in_local_world = issubclass(training_loop_resolver.lookup(kwargs["training_loop"]), NonSamplingLCWATrainingLoop)
+    return in_local_world and issubclass(cls, (AutomaticLoss, StandardizedLoss))
+
+
 def format_markdown() -> str:
     """Write the defaults of all models as a table in Markdown."""
-    lines = ["| model | required for a factorization | suits a squared loss |", "|---|---|---|"]
-    for model in sorted({*REQUIRED, *SUITABLE}, key=lambda cls: cls.__name__.lower()):
+    tables = {
+        "required for a factorization": REQUIRED,
+        "suits both losses": SUITABLE,
+        "suits the standardized loss": STANDARDIZED,
+    }
+    lines = [f"| model | {' | '.join(tables)} |", "|---" * (1 + len(tables)) + "|"]
+    for model in sorted({*REQUIRED, *SUITABLE, *STANDARDIZED}, key=lambda cls: cls.__name__.lower()):
         cells = (
-            "<br>".join(f"`{name}={value!r}`" for name, value in x.get(model, {}).items()) for x in (REQUIRED, SUITABLE)
+            "<br>".join(f"`{name}={value!r}`" for name, value in table.get(model, {}).items()) for table in tables.values()
         )
         lines.append(f"| {model.__name__} | {' | '.join(cells)} |")
     return "\n".join(lines)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from pykeen.losses import loss_resolver
 from pykeen.pipeline.api import PipelineResult
 
 from .losses import describe
@@ -24,10 +25,11 @@ class RecordedResult(PipelineResult):
     def of(cls, result: PipelineResult) -> RecordedResult:
         """Convert a result, and record the loss that was trained with in its configuration."""
         values = {field.name: getattr(result, field.name) for field in fields(PipelineResult)}
-        configuration = {**result.configuration, "loss_kwargs": result.model.loss.kwargs}
+        loss = result.model.loss
+        configuration = {**result.configuration, "loss": loss_resolver.normalize_inst(loss), "loss_kwargs": loss.kwargs}
         model_kwargs = configuration.get("model_kwargs")
         if isinstance(model_kwargs, Mapping) and "loss" in model_kwargs:
-            configuration["model_kwargs"] = {**model_kwargs, "loss": result.model.loss}
+            configuration["model_kwargs"] = {**model_kwargs, "loss": loss}
         return cls(**{**values, "configuration": configuration})
 
     def _get_results(self) -> Mapping[str, Any]:

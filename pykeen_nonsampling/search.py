@@ -21,19 +21,20 @@ from pykeen.utils import NoRandomSeedNecessary, resolve_device
 
 from .factorizations import Factorization, NotDecomposableError
 from .features import Features, factorize_model, features
-from .losses import MomentLoss
+from .losses import AutomaticLoss, MomentLoss, NonSamplingLoss
 from .recipes import OPTIMIZATION, complete_loss, complete_model, is_ours
 from .sweep import block_size, free_memory
 from .sweep.plain import MATRICES
 from .training import FactorizedTrainingLoop, NonSamplingTrainingLoop
 from .triples import TripleIndex
-from .weighting import closed_world_defaults, local_closed_world_defaults
+from .weighting import closed_world_defaults, local_closed_world_defaults, suitable_loss
 
 __all__ = [
     "LEARNING_RATES",
     "LOSSES",
     "Outline",
     "complete_study",
+    "default_loss",
     "default_weights",
     "fits",
     "known_losses",
@@ -54,7 +55,10 @@ LEARNING_RATES: Mapping[str, Any] = {"type": float, "low": 0.005, "high": 0.1, "
 NEGATIVE_FACTORS = 1 / 30, 10
 
 #: How far the weight of regularization may be from its default
-REGULARIZATION_FACTORS = 1 / 30, 30
+REGULARIZATION_FACTORS = 1 / 10, 4
+
+#: How far the margin of the standardized loss may be from its default, and how far its anchor
+MARGIN_FACTORS, ANCHOR_FACTORS = (1 / 2, 3 / 2), (1 / 10, 4)
 
 #: More features than this are not searched, even if they fit: time and memory grow with their square
 WIDEST = 2048
@@ -186,6 +190,19 @@ def known_losses() -> list[str]:
     return [name for name in LOSSES if name in loss_resolver.lookup_dict]
 
 
+def default_loss(training_loop: type[FactorizedTrainingLoop], factory: CoreTriplesFactory, family: str) -> type[MomentLoss]:
+    """Choose a loss for the graph and the family of the model.
+
+    :param training_loop: the class of the training loop
+    :param factory: the training triples
+    :param family: the family of the model's factorization
+    :return: the class of the loss
+    """
+    if issubclass(training_loop, NonSamplingTrainingLoop):
+        return NonSamplingLoss
+    return suitable_loss(_index(factory), family)
+
+
 def default_weights(
     training_loop: type[FactorizedTrainingLoop], loss: MomentLoss, factory: CoreTriplesFactory, family: str
 ) -> dict[str, float]:
@@ -197,9 +214,12 @@ def default_weights(
     :param family: the family of the model's factorization
     :return: the weights, by the names of the loss's parameters
     """
-    index = TripleIndex.from_factory(factory, factory.num_entities, factory.num_relations)
     derive = closed_world_defaults if issubclass(training_loop, NonSamplingTrainingLoop) else local_closed_world_defaults
-    return derive(loss, index, family)
+    return derive(loss, _index(factory), family)
+
+
+def _index(factory: CoreTriplesFactory) -> TripleIndex:
+    return TripleIndex.from_factory(factory, factory.num_entities, factory.num_relations)
 
 
 def loss_ranges(
@@ -221,6 +241,10 @@ def loss_ranges(
     if "negative_weight" in ranges:
         low, high = (factor * defaults["negative_weight"] for factor in NEGATIVE_FACTORS)
         ranges["negative_weight"] = _log_range(low, min(high, loss.positive_weight))
+    if "margin" in defaults:
+        low, high = (factor * defaults["margin"] for factor in MARGIN_FACTORS)
+        ranges["margin"] = {"type": float, "low": low, "high": high}
+        ranges["anchor"] = _log_range(*(factor * defaults["anchor"] for factor in ANCHOR_FACTORS))
     regularization = defaults.get("regularization_weight", 0.0)
     if regularization:
         ranges["regularization_weight"] = _log_range(*(factor * regularization for factor in REGULARIZATION_FACTORS))
@@ -259,6 +283,9 @@ def complete_study(kwargs: Mapping[str, Any]) -> dict[str, Any]:
     family = _limit_study(completed, model, factory)
     loss_kwargs = completed.get("loss_kwargs") or {}
     loss: Any = loss_resolver.make(completed["loss"], loss_kwargs)
+    if isinstance(loss, AutomaticLoss):
+        loss = loss.become(default_loss(training_loop, factory, family))
+        completed["loss"] = loss_resolver.normalize_inst(loss)
     ranges = loss_ranges(training_loop, loss, factory, family)
     _add_ranges(completed, "loss", {name: space for name, space in ranges.items() if name not in loss_kwargs})
     return _complete_optimization(completed)

@@ -34,8 +34,8 @@ from pykeen.training import TrainingCallback
 
 from .evaluation import FactorizedRankBasedEvaluator
 from .losses import MomentLoss
-from .recipes import LEARNING_RATE, model_defaults
-from .search import LEARNING_RATES, Outline, fits, known_losses, limit_sizes, loss_ranges, outline
+from .recipes import learning_rate, model_defaults
+from .search import LEARNING_RATES, Outline, default_loss, fits, known_losses, limit_sizes, loss_ranges, outline
 from .sweep import free_memory
 from .training import NonSamplingLCWATrainingLoop
 
@@ -176,7 +176,14 @@ class Space:
 
     def default(self, model: str) -> dict[str, Any]:
         """Return the parameters of a trial with the defaults of a model."""
-        return dict(model=model, loss=self.losses[0], create_inverse_triples=False, share=1.0, lr=LEARNING_RATE)
+        loss = default_loss(NonSamplingLCWATrainingLoop, self.graph.datasets[False].training, self.families[model])
+        return dict(
+            model=model,
+            loss=loss_resolver.normalize_cls(loss),
+            create_inverse_triples=False,
+            share=1.0,
+            lr=learning_rate(NonSamplingLCWATrainingLoop),
+        )
 
     def suggest(self, trial: optuna.Trial, default: bool) -> Choice:
         """Choose the parameters of a trial.
@@ -189,12 +196,12 @@ class Space:
         loss = trial.suggest_categorical("loss", self.losses)
         inverse = trial.suggest_categorical("create_inverse_triples", [False, True])
         share = trial.suggest_float("share", SMALLEST_SHARE, 1.0, log=True)
-        learning_rate = trial.suggest_float("lr", LEARNING_RATES["low"], LEARNING_RATES["high"], log=True)
+        lr = trial.suggest_float("lr", LEARNING_RATES["low"], LEARNING_RATES["high"], log=True)
         family = self.families[model]
         ranges = {} if default else self.ranges[loss, family]
         # the ranges depend on the family, so each has parameters of its own
         loss_kwargs = suggest_kwargs(trial, prefix=f"{loss} of {family}", kwargs_ranges=ranges)
-        return Choice(model, loss, inverse, share, learning_rate, loss_kwargs)
+        return Choice(model, loss, inverse, share, lr, loss_kwargs)
 
     def configure(self, choice: Choice, rung: int) -> dict[str, Any]:
         """Write a choice as arguments of ``pipeline()``, all but the dataset, and leave out no parameter of the model.
@@ -213,7 +220,11 @@ class Space:
         }
         return dict(
             model=choice.model,
-            model_kwargs={**defaults, **model_defaults(cls), "embedding_dim": dimension},
+            model_kwargs={
+                **defaults,
+                **model_defaults(cls, standardized=choice.loss == "standardized"),
+                "embedding_dim": dimension,
+            },
             training_loop="nonsamplinglcwa",
             loss=choice.loss,
             loss_kwargs=dict(choice.loss_kwargs),

@@ -13,7 +13,7 @@ import torch
 from pykeen.triples.weights import LossWeighter
 from torch import Tensor
 
-from .losses import MomentLoss, as_exponent
+from .losses import MomentLoss, NonSamplingLoss, StandardizedLoss, as_exponent
 from .moments import Weights
 from .triples import Side, SideWeights, TripleIndex
 
@@ -23,6 +23,7 @@ __all__ = [
     "constant",
     "format_markdown",
     "local_closed_world_defaults",
+    "suitable_loss",
     "weigh_closed_world",
     "weigh_local_closed_world",
     "weigh_triples",
@@ -38,9 +39,22 @@ CONSTANTS: Mapping[str, Mapping[str, float]] = {
     # the exponent of the number of a query's positives, unless negatives would weigh more than positives
     "exponent of queries": {"any": 0.5},
     # the exponent of the number of triples that a candidate is the answer to
-    "exponent of candidates": {"any": 0.5},
+    "exponent of candidates": {"any": 0.25, "squared distance": 0.5},
     # the weight of a triple's vectors, relative to its score; for distances, the lengths of vectors are meaningful
-    "regularization": {"any": 0.03, "squared distance": 0.0},
+    "regularization": {"any": 0.06, "squared distance": 0.0},
+    "regularization in the closed world": {"any": 0.03, "squared distance": 0.0},
+    # the standardized loss, whose answers should stand out by this many standard deviations, times log |E|
+    "margin": {"any": 1.2},
+    # the weight of its anchor, relative to how far answers stand out
+    "anchor": {"any": 5.0, "squared distance": 3.0},
+    # the weight of a triple's vectors, relative to how far its answer stands out
+    "regularization of the standardized loss": {"any": 0.35, "squared distance": 0.0},
+    # the graphs that it suits have at least so many triples per entity,
+    "triples per entity": {"any": 10.0, "squared distance": 0.0},
+    # and numbers of entities from this
+    "fewest entities": {"any": 500.0, "squared distance": 0.0},
+    # to that
+    "most entities": {"any": 5000.0, "squared distance": math.inf},
 }
 
 
@@ -57,6 +71,19 @@ def constant(name: str, family: str) -> float:
     return CONSTANTS[name].get(family, CONSTANTS[name]["any"])
 
 
+def suitable_loss(index: TripleIndex, family: str) -> type[MomentLoss]:
+    """Choose a loss for the local closed world, if the user leaves it open.
+
+    :param index: the training triples
+    :param family: the family of the model's factorization
+    :return: the standardized loss for distances, and for graphs of medium size with many triples per entity; otherwise, the
+        squared one
+    """
+    dense = len(index) >= constant("triples per entity", family) * index.num_entities
+    few, many = constant("fewest entities", family), constant("most entities", family)
+    return StandardizedLoss if dense and few <= index.num_entities <= many else NonSamplingLoss
+
+
 def closed_world_defaults(loss: MomentLoss, index: TripleIndex, family: str) -> dict[str, float]:
     """Derive weights for the closed world from the graph and the model.
 
@@ -69,7 +96,7 @@ def closed_world_defaults(loss: MomentLoss, index: TripleIndex, family: str) -> 
     share = len(index) / (index.num_entities**2 * index.num_relations)
     return {
         "negative_weight": loss.positive_weight * min(1.0, mass * share),
-        "regularization_weight": constant("regularization", family),
+        "regularization_weight": constant("regularization in the closed world", family),
     }
 
 
@@ -81,6 +108,14 @@ def local_closed_world_defaults(loss: MomentLoss, index: TripleIndex, family: st
     :param family: the family of the model's factorization
     :return: all weights, by the names of the loss's parameters
     """
+    if isinstance(loss, StandardizedLoss):
+        return {
+            "margin": constant("margin", family) * math.log(index.num_entities),
+            "anchor": constant("anchor", family),
+            "query_weight": 0.0,
+            "candidate_weight": 0.0,
+            "regularization_weight": constant("regularization of the standardized loss", family),
+        }
     mass, exponent = constant("mass of a query's candidates", family), constant("exponent of queries", family)
     negative_weight = loss.positive_weight * min(1.0, mass / index.num_entities)
     # small graphs suffer from negatives that weigh more than positives, so the exponent is limited to avoid that

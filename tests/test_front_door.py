@@ -17,7 +17,7 @@ from pykeen.nn.modules import TransEInteraction
 from pykeen.pipeline import pipeline, pipeline_from_config
 
 from pykeen_nonsampling import NonSamplingLoss, NonSamplingTrainingLoop
-from pykeen_nonsampling.recipes import LEARNING_RATE
+from pykeen_nonsampling.recipes import learning_rate
 
 FREE = dict(entity_constrainer=None, regularizer=None)
 SETTINGS: dict[str, Any] = dict(
@@ -67,7 +67,7 @@ def test_names_are_enough(training_loop: str, model: str, mrr: float) -> None:
         random_seed=0,
         use_tqdm=False,
     )
-    assert result.configuration["optimizer_kwargs"]["lr"] == LEARNING_RATE
+    assert result.configuration["optimizer_kwargs"]["lr"] == learning_rate(type(result.training_loop))
     assert result.configuration["lr_scheduler_kwargs"] == {"T_max": 100}
     assert result.get_metric("mrr") > mrr
 
@@ -95,7 +95,7 @@ def test_no_schedule_with_an_early_stopper() -> None:
         use_tqdm=False,
         random_seed=0,
     )
-    assert result.configuration["optimizer_kwargs"]["lr"] == LEARNING_RATE
+    assert result.configuration["optimizer_kwargs"]["lr"] == learning_rate(type(result.training_loop))
     assert "lr_scheduler" not in result.configuration
 
 

@@ -18,9 +18,9 @@ from pykeen.pipeline import pipeline
 from pykeen.trackers import PythonResultTracker
 from pykeen.utils import flatten_dictionary
 
-from pykeen_nonsampling import NonSamplingLoss, recipes
+from pykeen_nonsampling import NonSamplingLCWATrainingLoop, NonSamplingLoss, recipes
 from pykeen_nonsampling.factorizations import factorize
-from pykeen_nonsampling.recipes import LEARNING_RATE, REQUIRED, SUITABLE, complete, difference
+from pykeen_nonsampling.recipes import REQUIRED, SUITABLE, complete, difference, learning_rate
 
 NAMES: dict[str, Any] = dict(dataset="nations", model="TransE", training_loop="nonsamplinglcwa", epochs=30)
 
@@ -30,10 +30,10 @@ class TestComplete:
         assert complete(NAMES) == dict(
             **NAMES,
             model_kwargs=dict(scoring_fct_norm=2),
-            loss="nonsampling",
+            loss="automatic",
             training_kwargs=dict(batch_size=None),
             optimizer="Adam",
-            optimizer_kwargs=dict(lr=LEARNING_RATE),
+            optimizer_kwargs=dict(lr=learning_rate(NonSamplingLCWATrainingLoop)),
             lr_scheduler="CosineAnnealingLR",
             lr_scheduler_kwargs=dict(T_max=30),
         )
@@ -71,7 +71,7 @@ class TestComplete:
 
     def test_difference(self) -> None:
         given = dict(NAMES, optimizer_kwargs=dict(lr=0.5))
-        assert difference(complete(given), given) == dict(loss="nonsampling", model_kwargs=dict(scoring_fct_norm=2))
+        assert difference(complete(given), given) == dict(loss="automatic", model_kwargs=dict(scoring_fct_norm=2))
         assert difference(NAMES, NAMES) == {}
 
 
@@ -103,14 +103,14 @@ class TestRecords:
         result, tracker = run
         kwargs = result.model.loss.kwargs
         assert kwargs["negative_weight"] > 0
-        assert kwargs["regularization_weight"] == 0.03
+        assert kwargs["regularization_weight"] > 0
         assert result.configuration["loss"] == tracker.configuration["loss"] == "nonsampling"
         assert result.configuration["loss_kwargs"] == tracker.configuration["loss_kwargs"] == kwargs
         assert result.configuration["model_kwargs"]["loss"] is result.model.loss
         result.save_to_directory(tmp_path)
         content = json.loads((tmp_path / "results.json").read_text())
         assert content["configuration"]["loss_kwargs"] == kwargs
-        assert content["configuration"]["optimizer_kwargs"]["lr"] == LEARNING_RATE
+        assert content["configuration"]["optimizer_kwargs"]["lr"] == learning_rate(type(result.training_loop))
         assert content["losses"] == result.losses
 
     def test_repeated_run_gives_the_same_losses(self, run: tuple[Any, PythonResultTracker], tmp_path: Path) -> None:
@@ -175,11 +175,11 @@ def test_one_line_tells_everything(caplog: pytest.LogCaptureFixture) -> None:
     (record,) = records
     assert record.levelno == logging.INFO
     for part in (
-        "loss='nonsampling'",
+        "loss='standardized'",
         "model_kwargs={'scoring_fct_norm': 2}",
         "optimizer='Adam'",
         "lr_scheduler_kwargs={'T_max': 30}",
-        "loss_kwargs={'negative_weight': ",
+        "loss_kwargs={'margin': ",
     ):
         assert part in record.getMessage()
     assert not [w for w in warned if "epoch parameter" in str(w.message)]

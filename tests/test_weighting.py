@@ -52,7 +52,7 @@ class TestDefaults:
         assert side.weights.queries.tolist() == pytest.approx([positive_weight, positive_weight / 4])  # type: ignore[union-attr]
         assert model.loss.negative_weight == pytest.approx(positive_weight / 4)
         assert model.loss.query_weight == pytest.approx(0.301, abs=1e-3)
-        assert model.loss.candidate_weight == 0.5
+        assert model.loss.candidate_weight == CONSTANTS["exponent of candidates"]["any"]
 
     def test_the_other_end_has_hubs_too(self) -> None:
         """The exponent of queries looks at both ends."""

@@ -35,8 +35,8 @@ class StandardizedObjective(Objective):
     The first term, the *Z-loss* [debrebisson2016]_, does not change when all scores of a query are shifted or scaled. So a
     regularizer alone would have no effect: vectors can shrink at no cost. The second term, the anchor, gives scores a scale.
 
-    As in a filtered ranking, the other answers of the query are left out. For negatives with a total weight $n$, mean $\mu$ and
-    variance $\sigma^2$, and an answer of weight $u$, the standardized score is
+    As in a filtered ranking, the other answers of the query are left out. For negatives with a total weight $n$, mean $\mu$
+    and variance $\sigma^2$, and an answer of weight $u$, the standardized score is
 
     .. math::
 
@@ -44,8 +44,8 @@ class StandardizedObjective(Objective):
 
     It is at most $\sqrt{n / u}$, even if all negatives score the same. A query without negatives costs its anchor.
 
-    .. [debrebisson2016] de Brébisson, A., and Vincent, P. (2016) `The Z-loss: a shift and scale invariant classification loss
-       belonging to the Spherical Family <https://arxiv.org/abs/1604.08859>`_. arXiv.
+    .. [debrebisson2016] de Brébisson, A., and Vincent, P. (2016) `The Z-loss: a shift and scale invariant classification
+       loss belonging to the Spherical Family <https://arxiv.org/abs/1604.08859>`_. arXiv.
     """
 
     #: β, the number of standard deviations to reach

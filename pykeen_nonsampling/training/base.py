@@ -25,7 +25,7 @@ from torch.utils.data import DataLoader
 from .. import _compat
 from ..factorizations import Factorization, ScoreMoments, Weights
 from ..features import Features, factorize_model, features, represent
-from ..losses import MomentLoss, NonSamplingLoss, check_loss
+from ..losses import AutomaticLoss, MomentLoss, check_loss
 from ..objectives import Objective, sum_of_norms
 from ..sweep import PlainSweep, Sweep, check_memory_budget
 from ..triples import Batch, Batches, Side, TripleIndex
@@ -104,10 +104,9 @@ class FactorizedTrainingLoop(TrainingLoop[Batch], ABC):
         #: the loss as it was given, and with all its weights
         self._given_loss: Any = None
         self._resolved_loss: Any = None
-        self._replaced_loss = type(self.model.loss) is self.model.loss_default
-        if self._replaced_loss:
-            # the model's default, which the user did not ask for
-            self.model.loss = NonSamplingLoss()
+        if type(self.model.loss) is self.model.loss_default:
+            # which the user did not ask for
+            self.model.loss = AutomaticLoss()
         check_loss(type(self.model.loss))
 
     @property
@@ -138,6 +137,8 @@ class FactorizedTrainingLoop(TrainingLoop[Batch], ABC):
         if self.model.loss is not self._resolved_loss:
             self._given_loss = self.model.loss
         loss: MomentLoss = self._given_loss
+        if isinstance(loss, AutomaticLoss):
+            loss = loss.become(self._suitable_loss(index))
         self._check_objective(loss.objective(label_smoothing, num_entities=self.num_entities))
         defaults = self._default_weights(loss, index)
         weights = {name: defaults[name] for name, value in loss.kwargs.items() if name in defaults and value is None}
@@ -146,7 +147,7 @@ class FactorizedTrainingLoop(TrainingLoop[Batch], ABC):
         self._indexed[id(triples_factory)] = triples_factory, Batch(self._sides(index, triples_factory))
         name = loss_resolver.normalize_inst(self.loss)
         self.result_tracker.log_params(params=dict(loss=name, loss_kwargs=self.loss.plain_kwargs))
-        choices = {**({"loss": name} if self._replaced_loss else {}), **derived.get()}
+        choices = {**derived.get(), **({"loss": name} if isinstance(self._given_loss, AutomaticLoss) else {})}
         if weights:
             choices["loss_kwargs"] = weights
         if choices:
@@ -234,6 +235,10 @@ class FactorizedTrainingLoop(TrainingLoop[Batch], ABC):
     def _check_objective(self, objective: Objective) -> None:
         """Refuse an objective that this training loop cannot use."""
         return
+
+    @abstractmethod
+    def _suitable_loss(self, index: TripleIndex) -> type[MomentLoss]:
+        """Choose a loss for graph and model."""
 
     @abstractmethod
     def _default_weights(self, loss: MomentLoss, index: TripleIndex) -> dict[str, float]:

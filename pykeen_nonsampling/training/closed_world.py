@@ -10,7 +10,7 @@ from pykeen.typing import LABEL_TAIL
 from torch import Tensor
 
 from ..features import Features
-from ..losses import MomentLoss
+from ..losses import MomentLoss, NonSamplingLoss
 from ..objectives import Objective, Scores
 from ..sweep import Problem, sum_of_costs
 from ..triples import Batch, Side, TripleIndex
@@ -47,6 +47,10 @@ class NonSamplingTrainingLoop(FactorizedTrainingLoop):
                 f"{type(objective).__name__} needs to see whole queries, but in the closed world all triples are summed at "
                 f"once and none belongs to a query. Use training_loop='nonsamplinglcwa', or loss='nonsampling'."
             )
+
+    # docstr-coverage: inherited
+    def _suitable_loss(self, index: TripleIndex) -> type[MomentLoss]:
+        return NonSamplingLoss
 
     # docstr-coverage: inherited
     def _default_weights(self, loss: MomentLoss, index: TripleIndex) -> dict[str, float]:

@@ -16,7 +16,7 @@ from ..moments import Moments
 from ..objectives import Objective
 from ..sweep import Problem, sum_of_costs
 from ..triples import Batch, Side, TripleIndex
-from ..weighting import local_closed_world_defaults, weigh_local_closed_world
+from ..weighting import local_closed_world_defaults, suitable_loss, weigh_local_closed_world
 from .base import FactorizedTrainingLoop
 
 __all__ = [
@@ -73,6 +73,10 @@ class NonSamplingLCWATrainingLoop(FactorizedTrainingLoop):
             )
         self.target = target
         self._setup += f" {target}"
+
+    # docstr-coverage: inherited
+    def _suitable_loss(self, index: TripleIndex) -> type[MomentLoss]:
+        return suitable_loss(index, self._factorization.family)
 
     # docstr-coverage: inherited
     def _default_weights(self, loss: MomentLoss, index: TripleIndex) -> dict[str, float]:

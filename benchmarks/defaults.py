@@ -1,0 +1,332 @@
+"""How far default settings carry over to graphs that they were not chosen for.
+
+    python benchmarks/defaults.py run --more DIRECTORY
+
+trains models on a dozen graphs with several rules for the defaults, and writes the MRR on the validation triples to a file,
+one line per training run. Runs that are in the file already are left out. The directory has two more datasets, ``wn18`` and
+``nell23k``, as ``train.txt``, ``valid.txt`` and ``test.txt``; without it, these are left out. With ``--random 4``, there are
+four more rules with random constants, for a better estimate of what is possible.
+
+    python benchmarks/defaults.py report
+
+prints, for each graph, what the rule reaches that is best on average on all other graphs: its MRR as a share of the best
+that was found for the graph.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from random import Random
+from statistics import mean
+from typing import Any
+from unittest.mock import patch
+
+import click
+import torch
+from pykeen.datasets import Dataset, EagerDataset, get_dataset
+from pykeen.datasets.base import PathDataset
+from pykeen.pipeline import pipeline
+from pykeen.triples import CoreTriplesFactory
+
+from pykeen_nonsampling import weighting
+from pykeen_nonsampling.recipes import LEARNING_RATE
+from pykeen_nonsampling.training import NonSamplingLCWATrainingLoop
+
+MRR = "both.realistic.inverse_harmonic_mean_rank"
+PRODUCTS, DISTANCES = ("ComplEx", "DistMult"), ("TransE", "RotatE")
+
+#: Never, and always: limits of the number of entities for which the standardized loss is chosen
+NEVER, ALWAYS = {"most entities": 0.0}, {"triples per entity": 0.0, "fewest entities": 0.0, "most entities": float("inf")}
+
+#: Rules for the local closed world: constants that replace those of the package, and the learning rate
+RULES: Mapping[tuple[str, ...], Mapping[str, Mapping[str, float]]] = {
+    PRODUCTS: {
+        "squared": {**NEVER},
+        "squared, λ 0.03, candidates 0.5, lr 0.02": {
+            **NEVER,
+            "regularization": 0.03,
+            "exponent of candidates": 0.5,
+            "learning rate": 0.02,
+        },
+        "squared, λ 0.1, candidates 0": {**NEVER, "regularization": 0.1, "exponent of candidates": 0.0},
+        "squared, mass 250": {**NEVER, "mass of a query's candidates": 250.0},
+        "standardized": {**ALWAYS},
+    },
+    DISTANCES: {
+        "standardized": {**ALWAYS},
+        "standardized, margin 0.7": {**ALWAYS, "margin": 0.7},
+        "standardized, anchor 1": {**ALWAYS, "anchor": 1.0},
+        "squared, lr 0.02": {**NEVER, "learning rate": 0.02},
+        "squared, mass 10": {**NEVER, "mass of a query's candidates": 10.0},
+    },
+}
+
+#: Rules that choose between two others by the graph: the second for those that the package chooses the standardized loss for
+MIXED = {
+    "by the graph: standardized, or squared": ("squared", "standardized"),
+    "by the graph: standardized, or squared, λ 0.1": ("squared, λ 0.1, candidates 0", "standardized"),
+}
+
+
+def restrict(dataset: Dataset, keep: Callable[[torch.Tensor], torch.Tensor]) -> Dataset:
+    """Keep some of the triples, and number entities and relations anew, by what is left for training."""
+    training, testing, validation = (
+        x.mapped_triples[keep(x.mapped_triples)] for x in (dataset.training, dataset.testing, dataset.validation)
+    )
+    entities, relations = (torch.unique(training[:, columns]) for columns in ([0, 2], [1]))
+
+    def renumber(triples: torch.Tensor) -> CoreTriplesFactory:
+        known = torch.isin(triples[:, [0, 2]], entities).all(dim=1) & torch.isin(triples[:, 1], relations)
+        h, r, t = (x.contiguous() for x in triples[known].unbind(dim=1))
+        renumbered = (torch.searchsorted(entities, h), torch.searchsorted(relations, r), torch.searchsorted(entities, t))
+        return CoreTriplesFactory(torch.stack(renumbered, dim=1), len(entities), num_relations=len(relations))
+
+    return EagerDataset(renumber(training), renumber(testing), validation=renumber(validation))
+
+
+def by_relation(dataset: Dataset, relations: Sequence[int]) -> Dataset:
+    """Keep some relations."""
+    return restrict(dataset, lambda triples: torch.isin(triples[:, 1], torch.tensor(relations)))
+
+
+def by_entity(dataset: Dataset, first: int, last: int) -> Dataset:
+    """Keep the entities with a certain rank by their number of training triples."""
+    degrees = dataset.training.mapped_triples[:, [0, 2]].reshape(-1).bincount(minlength=dataset.num_entities)
+    ranked = degrees.argsort(descending=True, stable=True)[first:last]
+    return restrict(dataset, lambda triples: torch.isin(triples[:, [0, 2]], ranked).all(dim=1))
+
+
+def most_frequent(dataset: Dataset, number: int) -> list[int]:
+    """List the most frequent relations."""
+    return [r for r, _ in Counter(dataset.training.mapped_triples[:, 1].tolist()).most_common(number)]
+
+
+def halve(dataset: Dataset) -> Dataset:
+    """Keep a random half of the training triples."""
+    generator = torch.Generator().manual_seed(0)
+    triples = dataset.training.mapped_triples
+    half = triples[torch.randperm(len(triples), generator=generator)[: len(triples) // 2]]
+    factory = dataset.training.clone_and_exchange_triples(half)
+    return restrict(EagerDataset(factory, dataset.testing, validation=dataset.validation), lambda x: x[:, 0] >= 0)
+
+
+def people(dataset: Dataset) -> Dataset:
+    """Keep relations of people, organizations, education, music and places, and entities with many of their triples."""
+    prefixes = ("/people", "/organization", "/education", "/music", "/location/country", "/influence", "/government")
+    ids = dataset.training.relation_to_id  # type: ignore[attr-defined]
+    return by_entity(by_relation(dataset, [i for label, i in ids.items() if label.startswith(prefixes)]), 0, 2000)
+
+
+def synthesize() -> Dataset:
+    """Make up a graph of entities with types, popularity and hidden vectors, and relations from one type to another."""
+    generator = torch.Generator().manual_seed(0)
+    entities, types, relations, per_relation, dimension = 3000, 12, 20, 1500, 8
+    of_type = torch.randint(types, (entities,), generator=generator)
+    # a few are far more popular than the rest
+    popularity = torch.rand(entities, generator=generator).log().neg().mul(0.8)
+    vectors = torch.randn(entities, dimension, generator=generator)
+    triples = []
+    for r in range(relations):
+        head_type, tail_type = torch.randint(types, (2,), generator=generator).tolist()
+        heads, tails = ((of_type == x).nonzero().squeeze(dim=1) for x in (head_type, tail_type))
+        mixing = torch.randn(dimension, dimension, generator=generator) / dimension**0.5
+        noise = torch.rand(len(heads), len(tails), generator=generator).log().neg().log().neg()
+        scores = (
+            vectors[heads] @ mixing @ vectors[tails].T + 0.5 * popularity[heads][:, None] + popularity[tails] + 0.7 * noise
+        )
+        best = scores.view(-1).topk(per_relation).indices
+        h, t = heads[best // len(tails)], tails[best % len(tails)]
+        triples.append(torch.stack([h, torch.full_like(h, r), t], dim=1))
+    factory = CoreTriplesFactory(torch.cat(triples), entities, num_relations=relations)
+    training, testing, validation = factory.split([0.8, 0.1, 0.1], random_state=0)
+    return restrict(EagerDataset(training, testing, validation=validation), lambda x: x[:, 0] >= 0)
+
+
+def make_graphs(more: Path | None) -> dict[str, Callable[[], Dataset]]:
+    """Say how to load or make each graph."""
+
+    def load(name: str) -> Dataset:
+        return get_dataset(dataset=name)
+
+    def read(name: str) -> Dataset:
+        return PathDataset(*(Path(more or "") / name / f"{split}.txt" for split in ("train", "test", "valid")))
+
+    graphs: dict[str, Callable[[], Dataset]] = {
+        "Nations": lambda: load("nations"),
+        "UMLS": lambda: load("umls"),
+        "Kinships": lambda: load("kinships"),
+        "synthetic": synthesize,
+        "FB15k-237, core": lambda: by_entity(load("fb15k237"), 0, 2000),
+        "FB15k-237, people": lambda: people(load("fb15k237")),
+        "FB15k-237, tenth": lambda: by_relation(load("fb15k237"), list(range(0, 237, 10))),
+        "NELL23K": lambda: read("nell23k"),
+        "WN18RR, half": lambda: halve(load("wn18rr")),
+        "WN18RR": lambda: load("wn18rr"),
+        "WN18": lambda: read("wn18"),
+        "FB15k-237": lambda: load("fb15k237"),
+    }
+    return {name: make for name, make in graphs.items() if more is not None or name not in ("NELL23K", "WN18")}
+
+
+def randomize(number: int, models: Sequence[str]) -> dict[str, Mapping[str, float]]:
+    """Draw rules with random constants."""
+    rules: dict[str, Mapping[str, float]] = {}
+    random = Random(0)  # noqa: S311
+    for i in range(number):
+        shared = {
+            "learning rate": random.choice([0.02, 0.05, 0.1]),
+            "exponent of candidates": random.choice([0.0, 0.25, 0.5]),
+        }
+        squared = {
+            **NEVER,
+            "mass of a query's candidates": 10
+            ** (random.uniform(1.3, 3) if "ComplEx" in models else random.uniform(0, 1.5)),
+            "regularization": 10 ** random.uniform(-2, -0.7) if "ComplEx" in models else 0.0,
+        }
+        standardized = {
+            **ALWAYS,
+            "margin": random.uniform(0.6, 1.6),
+            "anchor": 10 ** random.uniform(-0.5, 1.3),
+            "regularization of the standardized loss": 10 ** random.uniform(-2, 0.3),
+        }
+        rules[f"random {i}"] = {**shared, **(squared if i % 2 else standardized)}
+    return rules
+
+
+def train(dataset: Dataset, model: str, rule: Mapping[str, float], dim: int, epochs: int) -> dict[str, Any]:
+    """Train with names, a dimension and a number of epochs, and the constants of a rule."""
+    constants = {name: {"any": rule[name]} if name in rule else values for name, values in weighting.CONSTANTS.items()}
+    rates = {
+        **LEARNING_RATE,
+        NonSamplingLCWATrainingLoop: rule.get("learning rate", LEARNING_RATE[NonSamplingLCWATrainingLoop]),
+    }
+    with patch.object(weighting, "CONSTANTS", constants), patch("pykeen_nonsampling.recipes.LEARNING_RATE", rates):
+        result = pipeline(
+            dataset=dataset,
+            model=model,
+            model_kwargs=dict(embedding_dim=dim),
+            training_loop="nonsamplinglcwa",
+            training_kwargs=dict(num_epochs=epochs, use_tqdm=False),
+            evaluator="factorized",
+            evaluation_kwargs=dict(use_tqdm=False),
+            use_testing_data=False,
+            random_seed=0,
+        )
+    return dict(
+        mrr=round(float(result.get_metric(MRR)), 4),
+        loss=result.configuration["loss"],
+        seconds=round(result.train_seconds, 1),
+        entities=dataset.num_entities,
+        relations=dataset.num_relations,
+        triples=dataset.training.num_triples,
+    )
+
+
+FILE = click.option(
+    "--file",
+    "path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default="docs/benchmark/defaults.jsonl",
+    show_default=True,
+)
+
+
+@click.group()
+def main() -> None:
+    """Measure how far default settings carry over."""
+
+
+@main.command()
+@FILE
+@click.option(
+    "--more", type=click.Path(exists=True, file_okay=False, path_type=Path), help="A directory with more datasets."
+)
+@click.option("--graph", "names", multiple=True, help="Only these graphs.")
+@click.option("--model", "models", multiple=True, default=[*PRODUCTS, *DISTANCES], show_default=True)
+@click.option("--random", "number", default=0, show_default=True, help="How many rules with random constants to try.")
+@click.option("--dim", default=64, show_default=True)
+@click.option("--epochs", default=60, show_default=True)
+def run(
+    path: Path, more: Path | None, names: tuple[str, ...], models: tuple[str, ...], number: int, dim: int, epochs: int
+) -> None:
+    """Train models on all graphs with all rules."""
+    logging.disable(logging.WARNING)
+    for name, make in make_graphs(more).items():
+        if names and name not in names:
+            continue
+        dataset = make()
+        for model in models:
+            group, rules = next((group, rules) for group, rules in RULES.items() if model in group)
+            for rule, constants in {**rules, **randomize(number, group)}.items():
+                key = dict(graph=name, model=model, rule=rule, dim=dim, epochs=epochs)
+                if any(key.items() <= row.items() for row in read_rows(path)):
+                    continue
+                row = {**key, **train(dataset, model, constants, dim, epochs)}
+                with path.open("a") as file:
+                    file.write(json.dumps(row, ensure_ascii=False) + "\n")
+                click.echo(f"{name} {model} {rule}: {row['mrr']}")
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """Read the results so far."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def shares(rows: Sequence[Mapping[str, Any]], model: str) -> dict[str, dict[str, float]]:
+    """Compute what each rule reaches on each graph, relative to the best rule there."""
+    table: dict[str, dict[str, float]] = {}
+    standardized = set()
+    for row in rows:
+        if row["model"] == model:
+            table.setdefault(row["graph"], {})[row["rule"]] = row["mrr"]
+            few, many, dense = (
+                weighting.constant(name, "any") for name in ("fewest entities", "most entities", "triples per entity")
+            )
+            if few <= row["entities"] <= many and row["triples"] >= dense * row["entities"]:
+                standardized.add(row["graph"])
+    for graph, values in table.items():
+        for name, rules in MIXED.items():
+            if set(rules) <= set(values):
+                values[name] = values[rules[graph in standardized]]
+        best = max(values.values())
+        table[graph] = {rule: value / best for rule, value in values.items()}
+    return table
+
+
+@main.command()
+@FILE
+def report(path: Path) -> None:
+    """Print what rules reach on graphs that they were not chosen for, as a table in Markdown."""
+    rows = read_rows(path)
+    models = [model for model in (*PRODUCTS, *DISTANCES) if any(row["model"] == model for row in rows)]
+    graphs = list(dict.fromkeys(row["graph"] for row in rows))
+    columns: dict[str, dict[str, float]] = {}
+    chosen: dict[str, Counter[str]] = {}
+    for model in models:
+        table = shares(rows, model)
+        columns[model], chosen[model] = {}, Counter()
+        for graph in table:
+            others = [values for name, values in table.items() if name != graph]
+            everywhere = set.intersection(*map(set, table.values()))
+            rule = max(everywhere, key=lambda rule: mean(values[rule] for values in others))
+            columns[model][graph] = table[graph][rule]
+            chosen[model][rule] += 1
+    click.echo(f"| graph | entities | triples | {' | '.join(models)} |\n{'|---' * (3 + len(models))}|")
+    for graph in graphs:
+        size = next(row for row in rows if row["graph"] == graph)
+        cells = [f"{columns[model][graph]:.1%}" if graph in columns[model] else "" for model in models]
+        click.echo(f"| {graph} | {size['entities']:,} | {size['triples']:,} | {' | '.join(cells)} |")
+    for name, summarize in (("mean", mean), ("least", min)):
+        click.echo(f"| {name} | | | {' | '.join(f'{summarize(columns[model].values()):.1%}' for model in models)} |")
+    click.echo()
+    for model in models:
+        for rule, count in chosen[model].most_common():
+            click.echo(f"{model}: {rule!r} was best on average on the others for {count} of {len(columns[model])} graphs")
+
+
+if __name__ == "__main__":
+    main()
