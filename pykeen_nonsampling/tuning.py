@@ -353,19 +353,19 @@ class Tuner:
         start = time.monotonic()
         end = start + seconds
         failures = count = 0
-        while trials is None or count < trials:
-            job = self._next(end - time.monotonic(), final=time.monotonic() > end - FINAL_SHARE * seconds)
-            if job is None:
-                return None
-            try:
+        try:
+            while trials is None or count < trials:
+                job = self._next(end - time.monotonic(), final=time.monotonic() > end - FINAL_SHARE * seconds)
+                if job is None:
+                    return None
                 failed = self._run(job, start, end, report)
-            except KeyboardInterrupt:
-                return "interrupted"
-            count += 1
-            report(time.monotonic() - start)
-            failures = failures + 1 if failed and failed not in UNFINISHED else 0
-            if failures == MOST_FAILURES:
-                return f"the last {failures} trials failed, the last one with {failed}"
+                count += 1
+                report(time.monotonic() - start)
+                failures = failures + 1 if failed and failed not in UNFINISHED else 0
+                if failures == MOST_FAILURES:
+                    return f"the last {failures} trials failed, the last one with {failed}"
+        except KeyboardInterrupt:
+            return "interrupted"
         return None
 
     def _next(self, remaining: float, final: bool) -> Job | None:
@@ -433,21 +433,12 @@ class Tuner:
         return float(closest.user_attrs["seconds"]) * epochs * dimensions**TIME_EXPONENT
 
     def _run(self, job: Job, start: float, end: float, report: Callable[[float], None]) -> str | None:
-        """Run a trial, record it, and keep the best model; return why it failed, if it did."""
+        """Run a trial; return why it failed, if it did."""
         if job.params is not None:
             self.study.enqueue_trial(dict(job.params))
         trial = self.study.ask()
-        root = trial.number if job.root is None else job.root
-        for name, value in (("rung", job.rung), ("default", job.default), ("root", root)):
-            trial.set_user_attr(name, value)
-        began = time.monotonic()
         try:
-            choice = self.space.suggest(trial, job.default)
-            configuration = self.space.configure(choice, job.rung)
-            trial.set_user_attr("configuration", configuration)
-            self._check_memory(configuration, choice.inverse)
-            callback = Deadline(end, lambda: report(time.monotonic() - start))
-            result = self.train(configuration, choice.inverse, callback)
+            self._try(job, trial, start, Deadline(end, lambda: report(time.monotonic() - start)))
         except KeyboardInterrupt:
             self._fail(trial, "interrupted")
             raise
@@ -456,26 +447,39 @@ class Tuner:
         except Exception as error:
             # e.g. a loss that is not finite: the search goes on
             return self._fail(trial, f"{type(error).__name__}: {error}")
+        return None
+
+    def _try(self, job: Job, trial: optuna.Trial, start: float, deadline: Deadline) -> None:
+        """Train and evaluate, record the result, and keep the model, if it is the best so far."""
+        began = time.monotonic()
+        root = trial.number if job.root is None else job.root
+        for name, value in (("rung", job.rung), ("default", job.default), ("root", root)):
+            trial.set_user_attr(name, value)
+        choice = self.space.suggest(trial, job.default)
+        configuration = self.space.configure(choice, job.rung)
+        trial.set_user_attr("configuration", configuration)
+        self._check_memory(configuration, choice.inverse)
+        result = self.train(configuration, choice.inverse, deadline)
         metrics = {name: float(result.get_metric(key)) for name, key in METRICS.items()}
         weights = json.loads(json.dumps(result.configuration["loss_kwargs"]))
+        best = self.best
+        if best is None or metrics["MRR"] > _value(best):
+            self.keep(trial.number, result)
         trial.set_user_attr("configuration", {**configuration, "loss_kwargs": weights})
         trial.set_user_attr("metrics", metrics)
         trial.set_user_attr("seconds", time.monotonic() - began)
         trial.set_user_attr("finished", self.before + time.monotonic() - start)
-        best = self.best
-        if best is None or metrics["MRR"] > _value(best):
-            self.keep(trial.number, result)
         if job.rung == LAST:
             self.study.tell(trial, metrics["MRR"])
         else:
             trial.report(metrics["MRR"], step=job.rung)
             self.study.tell(trial, state=TrialState.PRUNED)
-        return None
 
     def _fail(self, trial: optuna.Trial, reason: str) -> str:
-        """Record that a trial failed."""
-        trial.set_user_attr("reason", reason)
-        self.study.tell(trial, state=TrialState.FAIL)
+        """Record that a trial failed, unless its result has been recorded before."""
+        if self.study.trials[trial.number].state is TrialState.RUNNING:
+            trial.set_user_attr("reason", reason)
+            self.study.tell(trial, state=TrialState.FAIL)
         return reason
 
     def _check_memory(self, configuration: Mapping[str, Any], inverse: bool) -> None:
@@ -577,7 +581,7 @@ class Tuner:
                     "state": {"COMPLETE": "finished", "PRUNED": "finished"}.get(trial.state.name, trial.state.name.lower()),
                     "reason": attributes.get("reason", "killed" if trial.state is TrialState.FAIL else None),
                     "defaults": attributes.get("default"),
-                    **attributes.get("metrics", {}),
+                    **({} if trial.state is TrialState.FAIL else attributes.get("metrics", {})),
                     "seconds": attributes.get("seconds"),
                     "finished": attributes.get("finished"),
                     "model": configuration.get("model"),

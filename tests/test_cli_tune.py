@@ -156,6 +156,24 @@ class TestInterruption:
         assert result.exit_code == 0, result.output
         assert list(read(tmp_path)["model"][2:]) == ["RotatE", "RotatE"]
 
+    @pytest.mark.parametrize("moment", ["keep", "_next"])
+    def test_at_any_moment(self, moment: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        """Also while a result is recorded, and between trials."""
+        calls: list[str] = []
+        method = getattr(Tuner, moment)
+
+        def interrupt(*args: Any, **kwargs: Any) -> Any:
+            calls.append(moment)
+            if len(calls) == 2:
+                raise KeyboardInterrupt
+            return method(*args, **kwargs)
+
+        monkeypatch.setattr(Tuner, moment, interrupt)
+        result = tune(tmp_path, *SMALL, "--model", "ComplEx")
+        assert result.exit_code == 0, result.output
+        assert "The search ended early: interrupted." in result.output
+        assert not {"running", "waiting"} & set(read(tmp_path)["state"])
+
     def test_killed_trials_are_failures(self, tmp_path: Path) -> None:
         storage = f"sqlite:///{tmp_path}/trials.db"
         space = Space(Graph("nations", dict(dataset="nations")), ["DistMult"], dimension=8, epochs=10, seed=0)

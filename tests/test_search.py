@@ -47,9 +47,9 @@ for arguments in eval(sys.argv[1]):
 
 #: Models of 200 MB to 1 GB: by their entities, their Gram matrices, and their relations
 LARGE: list[tuple[Any, dict[str, int], dict[str, int]]] = [
-    (DistMult, dict(num_entities=40_000, num_relations=10, num_triples=20_000), dict(embedding_dim=256)),
-    (CP, dict(num_entities=14, num_relations=55, num_triples=1_600), dict(embedding_dim=64, rank=64)),
-    (RESCAL, dict(num_entities=500, num_relations=300, num_triples=3_000), dict(embedding_dim=256)),
+    (DistMult, dict(num_entities=30_000, num_relations=10, num_triples=5_000), dict(embedding_dim=256)),
+    (CP, dict(num_entities=14, num_relations=55, num_triples=1_600), dict(embedding_dim=64, rank=48)),
+    (RESCAL, dict(num_entities=500, num_relations=150, num_triples=1_000), dict(embedding_dim=256)),
 ]
 
 
