@@ -60,16 +60,13 @@ RULES: Mapping[tuple[str, ...], Mapping[str, Mapping[str, float]]] = {
         "standardized": {**ALWAYS},
         "standardized, margin 0.7": {**ALWAYS, "margin": 0.7},
         "standardized, anchor 1": {**ALWAYS, "anchor": 1.0},
-        "squared, lr 0.02": {**NEVER, "learning rate": 0.02},
-        "squared, mass 10": {**NEVER, "mass of a query's candidates": 10.0},
+        "squared, mass 3, lr 0.02": {**NEVER, "mass of a query's candidates": 3.0, "learning rate": 0.02},
+        "squared": {**NEVER},
     },
 }
 
-#: Rules that choose between two others by the graph: the second for those that the package chooses the standardized loss for
-MIXED = {
-    "by the graph: standardized, or squared": ("squared", "standardized"),
-    "by the graph: standardized, or squared, λ 0.1": ("squared, λ 0.1, candidates 0", "standardized"),
-}
+#: The rule of the package chooses between two others by the graph: the squared and the standardized loss
+BY_GRAPH = {PRODUCTS: ("squared", "standardized"), DISTANCES: ("squared", "standardized")}
 
 
 def restrict(dataset: Dataset, keep: Callable[[torch.Tensor], torch.Tensor]) -> Dataset:
@@ -280,18 +277,18 @@ def shares(rows: Sequence[Mapping[str, Any]], model: str) -> dict[str, dict[str,
     """Compute what each rule reaches on each graph, relative to the best rule there."""
     table: dict[str, dict[str, float]] = {}
     standardized = set()
+    group = PRODUCTS if model in PRODUCTS else DISTANCES
+    few, many, dense = (
+        weighting.constant(name, "squared distance" if model in DISTANCES else "any")
+        for name in ("fewest entities", "most entities", "triples per entity")
+    )
     for row in rows:
         if row["model"] == model:
             table.setdefault(row["graph"], {})[row["rule"]] = row["mrr"]
-            few, many, dense = (
-                weighting.constant(name, "any") for name in ("fewest entities", "most entities", "triples per entity")
-            )
             if few <= row["entities"] <= many and row["triples"] >= dense * row["entities"]:
                 standardized.add(row["graph"])
     for graph, values in table.items():
-        for name, rules in MIXED.items():
-            if set(rules) <= set(values):
-                values[name] = values[rules[graph in standardized]]
+        values["by the graph"] = values[BY_GRAPH[group][graph in standardized]]
         best = max(values.values())
         table[graph] = {rule: value / best for rule, value in values.items()}
     return table

@@ -33,9 +33,9 @@ __all__ = [
 CONSTANTS: Mapping[str, Mapping[str, float]] = {
     # the total weight of a query's candidates if it has one positive, relative to that positive. No score of unit vectors
     # is far from 1/3, so for distances the sum over all candidates is large, no matter what is learned.
-    "mass of a query's candidates": {"any": 100.0, "squared distance": 3.0},
-    # the total weight of all triples in the closed world, relative to all positives; never more than that of a query
-    "mass of all triples": {"any": 20.0},
+    "mass of a query's candidates": {"any": 100.0, "squared distance": 10.0},
+    # the total weight of all triples in the closed world, relative to all positives
+    "mass of all triples": {"any": 20.0, "squared distance": 3.0},
     # the exponent of the number of a query's positives, unless negatives would weigh more than positives
     "exponent of queries": {"any": 0.5},
     # the exponent of the number of triples that a candidate is the answer to
@@ -52,7 +52,7 @@ CONSTANTS: Mapping[str, Mapping[str, float]] = {
     # the graphs that it suits have at least so many triples per entity,
     "triples per entity": {"any": 10.0, "squared distance": 0.0},
     # and numbers of entities from this
-    "fewest entities": {"any": 500.0, "squared distance": 0.0},
+    "fewest entities": {"any": 500.0, "squared distance": 50.0},
     # to that
     "most entities": {"any": 5000.0, "squared distance": math.inf},
 }
@@ -76,8 +76,8 @@ def suitable_loss(index: TripleIndex, family: str) -> type[MomentLoss]:
 
     :param index: the training triples
     :param family: the family of the model's factorization
-    :return: the standardized loss for distances, and for graphs of medium size with many triples per entity; otherwise, the
-        squared one
+    :return: the standardized loss for distances, unless there are only a few entities, and for graphs of medium size with
+        many triples per entity; otherwise, the squared one
     """
     dense = len(index) >= constant("triples per entity", family) * index.num_entities
     few, many = constant("fewest entities", family), constant("most entities", family)
@@ -92,7 +92,7 @@ def closed_world_defaults(loss: MomentLoss, index: TripleIndex, family: str) -> 
     :param family: the family of the model's factorization
     :return: all weights, by the names of the loss's parameters
     """
-    mass = min(constant("mass of all triples", family), constant("mass of a query's candidates", family))
+    mass = constant("mass of all triples", family)
     share = len(index) / (index.num_entities**2 * index.num_relations)
     return {
         "negative_weight": loss.positive_weight * min(1.0, mass * share),

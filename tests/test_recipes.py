@@ -29,7 +29,7 @@ class TestComplete:
     def test_fills_in_everything(self) -> None:
         assert complete(NAMES) == dict(
             **NAMES,
-            model_kwargs=dict(scoring_fct_norm=2),
+            model_kwargs=dict(scoring_fct_norm=2, entity_constrainer=None),
             loss="automatic",
             training_kwargs=dict(batch_size=None),
             optimizer="Adam",
@@ -71,7 +71,9 @@ class TestComplete:
 
     def test_difference(self) -> None:
         given = dict(NAMES, optimizer_kwargs=dict(lr=0.5))
-        assert difference(complete(given), given) == dict(loss="automatic", model_kwargs=dict(scoring_fct_norm=2))
+        assert difference(complete(given), given) == dict(
+            loss="automatic", model_kwargs=dict(scoring_fct_norm=2, entity_constrainer=None)
+        )
         assert difference(NAMES, NAMES) == {}
 
 
@@ -170,13 +172,13 @@ def test_one_line_tells_everything(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "pykeen_nonsampling")
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
-        pipeline(**NAMES, random_seed=0, use_tqdm=False)
+        pipeline(**{**NAMES, "dataset": "umls"}, random_seed=0, use_tqdm=False)
     records = [record for record in caplog.records if record.name.startswith("pykeen_nonsampling")]
     (record,) = records
     assert record.levelno == logging.INFO
     for part in (
         "loss='standardized'",
-        "model_kwargs={'scoring_fct_norm': 2}",
+        "model_kwargs={'scoring_fct_norm': 2, 'entity_constrainer': None}",
         "optimizer='Adam'",
         "lr_scheduler_kwargs={'T_max': 30}",
         "loss_kwargs={'margin': ",

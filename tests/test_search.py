@@ -16,9 +16,23 @@ from pykeen.pipeline import pipeline
 from pykeen.training import training_loop_resolver
 from pykeen.triples import CoreTriplesFactory
 
-from pykeen_nonsampling import NonSamplingLoss, NotDecomposableError, search
+from pykeen_nonsampling import (
+    NonSamplingLCWATrainingLoop,
+    NonSamplingLoss,
+    NotDecomposableError,
+    StandardizedLoss,
+    search,
+)
 from pykeen_nonsampling.recipes import model_defaults
-from pykeen_nonsampling.search import LEARNING_RATES, complete_study, fits, limit_sizes, loss_ranges, outline
+from pykeen_nonsampling.search import (
+    LEARNING_RATES,
+    complete_study,
+    default_weights,
+    fits,
+    limit_sizes,
+    loss_ranges,
+    outline,
+)
 
 STUDY: dict[str, Any] = dict(dataset="nations", model="ComplEx", training_loop="nonsamplinglcwa")
 
@@ -106,8 +120,23 @@ class TestRanges:
         assert space["log"]
 
     def test_distances_are_not_regularized(self) -> None:
-        study = complete_study(dict(STUDY, model="TransE", loss_kwargs=dict(query_weight=0.0)))
-        assert set(study["loss_kwargs_ranges"]) == {"negative_weight", "candidate_weight"}
+        for loss, names in (("nonsampling", {"negative_weight"}), ("standardized", {"margin", "sharpness", "anchor"})):
+            study = complete_study(dict(STUDY, model="TransE", loss=loss, loss_kwargs=dict(query_weight=0.0)))
+            assert set(study["loss_kwargs_ranges"]) == {*names, "candidate_weight"}
+
+    def test_the_loss_that_suits_is_searched(self) -> None:
+        for model, loss in (("TransE", "standardized"), ("DistMult", "nonsampling")):
+            assert complete_study(dict(STUDY, dataset="umls", model=model))["loss"] == loss
+        in_the_closed_world = dict(STUDY, dataset="umls", model="TransE", training_loop="nonsampling")
+        assert complete_study(in_the_closed_world)["loss"] == "nonsampling"
+
+    def test_margin_and_anchor_lie_around_their_defaults(self) -> None:
+        ranges = complete_study(dict(STUDY, loss="standardized"))["loss_kwargs_ranges"]
+        for name in ("margin", "anchor"):
+            default = default_weights(NonSamplingLCWATrainingLoop, StandardizedLoss(), Nations().training, "block-diagonal")[
+                name
+            ]
+            assert ranges[name]["low"] < default < ranges[name]["high"]
 
     def test_products_are(self) -> None:
         space = complete_study(STUDY)["loss_kwargs_ranges"]["regularization_weight"]

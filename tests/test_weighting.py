@@ -12,13 +12,15 @@ from graphs import GRAPHS, make_factory
 from pykeen.models import DistMult, Model, TransE
 from pykeen.triples import CoreTriplesFactory
 
-from pykeen_nonsampling import NonSamplingLCWATrainingLoop, NonSamplingLoss, NonSamplingTrainingLoop
+from pykeen_nonsampling import NonSamplingLCWATrainingLoop, NonSamplingLoss, NonSamplingTrainingLoop, StandardizedLoss
+from pykeen_nonsampling.losses import AutomaticLoss
 from pykeen_nonsampling.triples import Side, TripleIndex
 from pykeen_nonsampling.weighting import (
     CONSTANTS,
     closed_world_defaults,
     constant,
     local_closed_world_defaults,
+    suitable_loss,
     weigh_triples,
 )
 
@@ -78,9 +80,11 @@ class TestDefaults:
         assert model.loss.negative_weight == 1.0
 
     def test_families_have_their_own(self) -> None:
-        model = TransE(triples_factory=FACTORY, random_seed=0, scoring_fct_norm=2, loss=NonSamplingLoss())
-        sides(model)
-        assert model.loss.negative_weight == pytest.approx(3 / 5)
+        model = TransE(triples_factory=HUB, random_seed=0, scoring_fct_norm=2, loss=NonSamplingLoss())
+        sides(model, HUB)
+        assert model.loss.negative_weight == pytest.approx(
+            CONSTANTS["mass of a query's candidates"]["squared distance"] / 400
+        )
         assert model.loss.regularization_weight == 0.0
         assert constant("regularization", "a family of one's own") == CONSTANTS["regularization"]["any"]
 
@@ -158,3 +162,62 @@ class TestTensors:
         assert weights.relations is not None
         assert weights.relations.tolist() == pytest.approx([1.5, 1.0, 0.5])
         assert weights.tails is None
+
+
+class TestSuitableLoss:
+    @pytest.mark.parametrize(
+        ("num_entities", "num_triples", "family", "loss"),
+        [
+            (1_000, 10_000, "block-diagonal", StandardizedLoss),
+            (1_000, 9_999, "block-diagonal", NonSamplingLoss),
+            (499, 20_000, "full matrix", NonSamplingLoss),
+            (5_001, 100_000, "block-diagonal", NonSamplingLoss),
+            (5_001, 10, "squared distance", StandardizedLoss),
+            (50, 1, "squared distance", StandardizedLoss),
+            (49, 1000, "squared distance", NonSamplingLoss),
+        ],
+    )
+    def test_depends_on_graph_and_family(self, num_entities: int, num_triples: int, family: str, loss: type) -> None:
+        numbers = torch.arange(num_triples)
+        triples = torch.stack([numbers % num_entities, torch.zeros_like(numbers), numbers // num_entities], dim=1)
+        index = TripleIndex.from_factory(CoreTriplesFactory(triples, num_entities, 1), num_entities, 1)
+        assert suitable_loss(index, family) is loss
+
+    @pytest.mark.parametrize(
+        ("loop", "model", "loss"),
+        [
+            (NonSamplingLCWATrainingLoop, TransE, StandardizedLoss),
+            (NonSamplingLCWATrainingLoop, DistMult, NonSamplingLoss),
+            (NonSamplingTrainingLoop, TransE, NonSamplingLoss),
+        ],
+    )
+    def test_replaces_an_automatic_loss(self, loop: Any, model: Any, loss: type) -> None:
+        """With all weights that were given."""
+        given = AutomaticLoss(positive_weight=2.0, regularization_weight=0.5)
+        kwargs = dict(scoring_fct_norm=2) if model is TransE else {}
+        made = model(triples_factory=HUB, random_seed=0, embedding_dim=4, loss=given, **kwargs)
+        loop(model=made, triples_factory=HUB).train(HUB, num_epochs=1, use_tqdm=False)
+        assert type(made.loss) is loss
+        assert (made.loss.positive_weight, made.loss.regularization_weight) == (2.0, 0.5)
+
+    def test_margin_grows_with_the_number_of_entities(self) -> None:
+        small, large = (
+            local_closed_world_defaults(StandardizedLoss(), index_of(make_factory([(0, 0, 1)], n, 1)), "block-diagonal")[
+                "margin"
+            ]
+            for n in (10, 1000)
+        )
+        assert large == pytest.approx(3 * small)
+
+    def test_one_entity(self) -> None:
+        factory = GRAPHS["one triple"]
+        model = TransE(triples_factory=factory, random_seed=0, scoring_fct_norm=2, loss=StandardizedLoss())
+        losses = NonSamplingLCWATrainingLoop(model=model, triples_factory=factory).train(
+            factory, num_epochs=2, use_tqdm=False
+        )
+        assert losses is not None
+        assert torch.tensor(losses).isfinite().all()
+
+    def test_has_no_objective_itself(self) -> None:
+        with pytest.raises(NotImplementedError, match="depends on the graph"):
+            AutomaticLoss().objective()
