@@ -106,7 +106,7 @@ class TestRanges:
         assert space["log"]
 
     def test_distances_are_not_regularized(self) -> None:
-        study = complete_study(dict(STUDY, model="TransE", loss_kwargs=dict(query_weight=0.0)))
+        study = complete_study(dict(STUDY, model="TransE", loss="nonsampling", loss_kwargs=dict(query_weight=0.0)))
         assert set(study["loss_kwargs_ranges"]) == {"negative_weight", "candidate_weight"}
 
     def test_products_are(self) -> None:
