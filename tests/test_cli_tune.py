@@ -39,7 +39,7 @@ def read(output: Path) -> pd.DataFrame:
 def found(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
     """Search to the end."""
     output = tmp_path_factory.mktemp("tune") / "out"
-    result = tune(output, *SMALL, "--trials", "18")
+    result = tune(output, *SMALL, "--trials", "15")
     assert result.exit_code == 0, result.output
     return output, result
 
@@ -110,11 +110,11 @@ class TestResult:
         before, best = read(output), json.loads((output / "best.json").read_text())
         result = tune(output, *SMALL, "--trials", "2")
         assert result.exit_code == 0, result.output
-        assert "Going on after 18 trials, 18 of them finished" in result.output
+        assert "Going on after 15 trials, 15 of them finished" in result.output
         after = read(output)
-        pd.testing.assert_frame_equal(after[:12][before.columns], before)
-        assert len(after) == 14
-        assert (after["finished"][12:] > before["finished"].max()).all()
+        pd.testing.assert_frame_equal(after[:15][before.columns], before)
+        assert len(after) == 17
+        assert (after["finished"][15:] > before["finished"].max()).all()
         now = json.loads((output / "best.json").read_text())
         assert now["metadata"]["validation"]["MRR"] >= best["metadata"]["validation"]["MRR"]
         if now["metadata"]["trial"] == best["metadata"]["trial"]:
