@@ -46,6 +46,7 @@ NEVER, ALWAYS = {"most entities": 0.0}, {"triples per entity": 0.0, "fewest enti
 RULES: Mapping[tuple[str, ...], Mapping[str, Mapping[str, float]]] = {
     PRODUCTS: {
         "squared": {**NEVER},
+        "squared, λ 0.06": {**NEVER, "regularization": 0.06},
         "squared, λ 0.03, candidates 0.5, lr 0.02": {
             **NEVER,
             "regularization": 0.03,

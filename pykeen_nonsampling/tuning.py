@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from random import Random
 from typing import Any, NamedTuple, cast
 
 import optuna
@@ -74,8 +75,14 @@ REDUCTION = 3
 #: The share of the time, at its end, in which the better half of each rung is run on the last one
 FINAL_SHARE = 1 / 4
 
-#: The smallest share of the largest dimension that is searched
-SMALLEST_SHARE = 1 / 4
+#: The shares of the largest dimension that are searched
+SHARES: Mapping[str, Any] = {"type": float, "low": 1 / 4, "high": 1.0, "log": True}
+
+#: Half of the new configurations are variations of the best ones so far, of which there are this many
+PARENTS = 5
+
+#: The standard deviation of a variation, as a share of the range, and the probability that inverse triples are switched
+STEP, FLIP = 0.15, 0.2
 
 #: How the time of an epoch grows with the dimension: by its square, if matrices are large, and less if they are small
 TIME_EXPONENT = 1.5
@@ -195,13 +202,32 @@ class Space:
         model = trial.suggest_categorical("model", list(self.classes))
         loss = trial.suggest_categorical("loss", self.losses)
         inverse = trial.suggest_categorical("create_inverse_triples", [False, True])
-        share = trial.suggest_float("share", SMALLEST_SHARE, 1.0, log=True)
+        share = trial.suggest_float("share", SHARES["low"], SHARES["high"], log=True)
         lr = trial.suggest_float("lr", LEARNING_RATES["low"], LEARNING_RATES["high"], log=True)
         family = self.families[model]
         ranges = {} if default else self.ranges[loss, family]
         # the ranges depend on the family, so each has parameters of its own
-        loss_kwargs = suggest_kwargs(trial, prefix=f"{loss} of {family}", kwargs_ranges=ranges)
+        loss_kwargs = suggest_kwargs(trial, prefix=_prefix(loss, family), kwargs_ranges=ranges)
         return Choice(model, loss, inverse, share, lr, loss_kwargs)
+
+    def vary(self, trial: FrozenTrial, random: Random) -> dict[str, Any]:
+        """Change all parameters of a trial a little, but for model and loss.
+
+        :param trial: the trial
+        :param random: draws the changes
+        :return: the new parameters
+        """
+        params = dict(trial.params)
+        prefix = _prefix(params["loss"], self.families[params["model"]])
+        spaces = {"share": SHARES, "lr": LEARNING_RATES}
+        for name, space in self.ranges[params["loss"], self.families[params["model"]]].items():
+            spaces[f"{prefix}.{name}"] = space
+            # derived, if the trial has the defaults
+            params.setdefault(f"{prefix}.{name}", trial.user_attrs["configuration"]["loss_kwargs"][name])
+        params |= {name: _step(params[name], space, random) for name, space in spaces.items()}
+        if random.random() < FLIP:
+            params["create_inverse_triples"] = not params["create_inverse_triples"]
+        return params
 
     def configure(self, choice: Choice, rung: int) -> dict[str, Any]:
         """Write a choice as arguments of ``pipeline()``, all but the dataset, and leave out no parameter of the model.
@@ -236,6 +262,22 @@ class Space:
             evaluator="factorized",
             random_seed=self.seed,
         )
+
+
+def _prefix(loss: str, family: str) -> str:
+    """Name the parameters of a loss, whose ranges depend on the family of the model."""
+    return f"{loss} of {family}"
+
+
+def _step(value: float, space: Mapping[str, Any], random: Random) -> float:
+    """Change a number a little, within its range."""
+    low, high, q = float(space["low"]), float(space["high"]), space.get("q")
+    if space.get("log"):
+        changed = value * math.exp(random.gauss(0.0, STEP * math.log(high / low)))
+    else:
+        changed = random.gauss(value, STEP * (high - low))
+    changed = min(max(changed, low), high)
+    return low + round((changed - low) / q) * q if q else changed
 
 
 class Overrun(Exception):  # noqa: N818
@@ -309,6 +351,7 @@ class Tuner:
             self.study.tell(self.study.ask(), state=TrialState.FAIL)
         # other random numbers than before
         self.study.sampler = optuna.samplers.TPESampler(seed=space.seed + len(self.study.trials), multivariate=False)
+        self.random = Random(space.seed + len(self.study.trials))  # noqa: S311
         #: the seconds of earlier runs
         self.before = max((x.user_attrs.get("finished", 0.0) for x in self.study.trials), default=0.0)
         self.started = len(self.study.trials)
@@ -392,9 +435,13 @@ class Tuner:
             jobs += [promote(trial, LAST) for trial in sorted(better, key=_value, reverse=True)]
         for rung in reversed(range(LAST)):
             jobs += [promote(trial, rung + 1) for trial in rivals[rung][: len(rivals[rung]) // REDUCTION]]
-        if not finished or max(self._expect_new(model) for model in self.space.classes) <= remaining:
-            jobs.append(Job(0))
-        return next((job for job in jobs if job is not None), None)
+        job = next((job for job in jobs if job is not None), None)
+        if job is not None:
+            return job
+        if finished and max(self._expect_new(model) for model in self.space.classes) > remaining:
+            return None
+        vary = finished and self.random.random() < 1 / 2
+        return Job(0, self.space.vary(self.random.choice(finished[:PARENTS]), self.random) if vary else None)
 
     def _attempts(self) -> list[FrozenTrial]:
         """Return all trials that need not be run again."""

@@ -41,7 +41,7 @@ CONSTANTS: Mapping[str, Mapping[str, float]] = {
     # the exponent of the number of triples that a candidate is the answer to
     "exponent of candidates": {"any": 0.25, "squared distance": 0.5},
     # the weight of a triple's vectors, relative to its score; for distances, the lengths of vectors are meaningful
-    "regularization": {"any": 0.06, "squared distance": 0.0},
+    "regularization": {"any": 0.05, "squared distance": 0.0},
     "regularization in the closed world": {"any": 0.03, "squared distance": 0.0},
     # the standardized loss, whose answers should stand out by this many standard deviations, times log |E|
     "margin": {"any": 1.2},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import optuna
@@ -228,12 +229,21 @@ class TestTuner:
 
     def add(self, tuner: Tuner, rung: int, value: float, seconds: float, root: int | None = None) -> None:
         number = len(tuner.study.trials)
-        attributes = dict(rung=rung, root=number if root is None else root, default=number == 0, seconds=seconds)
-        params: dict[str, Any] = dict(model="DistMult", share=1.0)
-        distributions: dict[str, Any] = dict(
-            model=optuna.distributions.CategoricalDistribution(["DistMult"]),
-            share=optuna.distributions.FloatDistribution(0.25, 1.0, log=True),
+        weights = dict(negative_weight=0.1, query_weight=0.5, candidate_weight=0.5, regularization_weight=0.05)
+        attributes = dict(
+            rung=rung,
+            root=number if root is None else root,
+            default=number == 0,
+            seconds=seconds,
+            configuration=dict(loss_kwargs=weights),
         )
+        params: dict[str, Any] = dict(model="DistMult", loss="nonsampling", create_inverse_triples=False, share=1.0, lr=0.05)
+        categories = dict(model=["DistMult"], loss=["nonsampling", "standardized"], create_inverse_triples=[False, True])
+        distributions: dict[str, Any] = {
+            **{name: optuna.distributions.CategoricalDistribution(values) for name, values in categories.items()},
+            "share": optuna.distributions.FloatDistribution(0.25, 1.0, log=True),
+            "lr": optuna.distributions.FloatDistribution(0.005, 0.1, log=True),
+        }
         trial = optuna.trial.create_trial(value=value, params=params, distributions=distributions, user_attrs=attributes)
         tuner.study.add_trial(trial)
 
@@ -330,3 +340,21 @@ def test_bad_input(args: list[str], message: str, tmp_path: Path) -> None:
     assert message in " ".join(result.output.split())
     assert "Traceback" not in result.output
     assert not (tmp_path / "out" / "trials.csv").exists()
+
+
+def test_variations_stay_in_their_ranges(tmp_path: Path) -> None:
+    """Of trials with the defaults, too, whose weights are derived."""
+    space = Space(Graph("nations", dict(dataset="nations")), models=["DistMult", "TransE"], dimension=8, epochs=3, seed=0)
+    tuner = Tuner(space, tmp_path, storage=f"sqlite:///{tmp_path}/trials.db")
+    tuner.run(seconds=60, trials=6)
+    random = Random(0)  # noqa: S311
+    for trial in tuner.finished:
+        for _ in range(20):
+            params = space.vary(trial, random)
+            assert (params["model"], params["loss"]) == (trial.params["model"], trial.params["loss"])
+            assert params != trial.params
+            tuner.study.enqueue_trial(params)
+            asked = tuner.study.ask()
+            space.suggest(asked, default=False)
+            # nothing was out of range, which Optuna would correct
+            assert asked.params == params
