@@ -75,6 +75,21 @@ def test_tables_of_defaults_are_current(name: str, table: str) -> None:
     assert written.strip() == table, f"write into docs/usage.md:\n{table}"
 
 
+def test_table_of_how_far_defaults_carry_over_is_current(tmp_path: Path) -> None:
+    page = PAGES["docs/choosing.md"].read_text(encoding="utf-8")
+    command = [
+        str(ROOT / "benchmarks" / "defaults.py"),
+        "report",
+        "--file",
+        str(ROOT / "docs" / "benchmark" / "defaults.jsonl"),
+    ]
+    table, _, summary = run(sys.executable, *command, cwd=tmp_path).partition("\n\n")
+    written = page.partition("<!-- defaults: begin -->")[2].partition("<!-- defaults: end -->")[0]
+    assert written.strip() == table, f"write into docs/choosing.md:\n{table}"
+    for share in re.findall(r"defaults of the package reach ([\d.]+)% on average", summary):
+        assert f"{share} %" in page
+
+
 def test_output_is_that_of_python() -> None:
     for name, path in PAGES.items():
         assert not blocks(path, "output") or blocks(path, "python"), f"{name} shows the output of nothing"
