@@ -58,11 +58,10 @@ RULES: Mapping[tuple[str, ...], Mapping[str, Mapping[str, float]]] = {
         "standardized": {**ALWAYS},
     },
     DISTANCES: {
-        "standardized": {**ALWAYS},
-        "standardized, margin 0.7": {**ALWAYS, "margin": 0.7},
-        "standardized, anchor 1": {**ALWAYS, "anchor": 1.0},
-        "squared, mass 3, lr 0.02": {**NEVER, "mass of a query's candidates": 3.0, "learning rate": 0.02},
         "squared": {**NEVER},
+        "squared, mass 3, lr 0.02": {**NEVER, "mass of a query's candidates": 3.0, "learning rate": 0.02},
+        "standardized": {**ALWAYS},
+        "standardized, margin 1.2, sharpness 0.5": {**ALWAYS, "margin": 1.2, "sharpness": 0.5},
     },
 }
 
@@ -279,9 +278,9 @@ def shares(rows: Sequence[Mapping[str, Any]], model: str) -> dict[str, dict[str,
     table: dict[str, dict[str, float]] = {}
     standardized = set()
     group = PRODUCTS if model in PRODUCTS else DISTANCES
+    family = {"TransE": "squared distance (translation)", "RotatE": "squared distance"}.get(model, "any")
     few, many, dense = (
-        weighting.constant(name, "squared distance" if model in DISTANCES else "any")
-        for name in ("fewest entities", "most entities", "triples per entity")
+        weighting.constant(name, family) for name in ("fewest entities", "most entities", "triples per entity")
     )
     for row in rows:
         if row["model"] == model:

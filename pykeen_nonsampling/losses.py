@@ -356,14 +356,14 @@ class StandardizedLoss(MomentLoss):
     #: The default strategy for optimizing the loss's hyper-parameters
     hpo_default: ClassVar[Mapping[str, Any]] = {
         "margin": {"type": float, "low": 3.0, "high": 15.0, "q": 1.0},
-        "sharpness": {"type": float, "low": 0.25, "high": 2.0, "log": True},
+        "sharpness": {"type": float, "low": 0.25, "high": 4.0, "log": True},
     }
 
     # all parameters by name: PyKEEN compares configurations with them
     def __init__(
         self,
         margin: float | None = None,
-        sharpness: float = 0.5,
+        sharpness: float | None = None,
         anchor: float | None = None,
         positive_weight: float = 1.0,
         query_weight: float | QueryWeight | None = None,
@@ -379,7 +379,7 @@ class StandardizedLoss(MomentLoss):
 
         :param margin: the number β of standard deviations that answers should score above the mean negative. By default,
             it is derived from the number of entities: the more there are, the higher is the best of their scores.
-        :param sharpness: >0, how abruptly the cost of an answer ends at the margin, α
+        :param sharpness: >0, how abruptly the cost of an answer ends at the margin, α. By default, it depends on the model.
         :param anchor: ≥0, the weight γ of an answer's squared distance from a score of 1. With a weight of 0, vectors can
             shrink at no cost, so that regularization has no effect. By default, it depends on the model.
         :param positive_weight: >0, the weight of an observed triple
@@ -407,7 +407,7 @@ class StandardizedLoss(MomentLoss):
         )
         if margin is not None and not math.isfinite(margin):
             raise ValueError(f"{margin=} is out of range: use a finite number of standard deviations, e.g. 9.")
-        if not (math.isfinite(sharpness) and sharpness > 0):
+        if sharpness is not None and not (math.isfinite(sharpness) and sharpness > 0):
             raise ValueError(f"{sharpness=} is out of range: use a finite number > 0, e.g. 0.5.")
         if anchor is not None and not (math.isfinite(anchor) and anchor >= 0):
             raise ValueError(f"{anchor=} is out of range: use a finite number ≥ 0, e.g. 1.")
@@ -424,8 +424,9 @@ class StandardizedLoss(MomentLoss):
             )
         # without a graph to derive them from
         margin = 9.0 if self.margin is None else self.margin
+        sharpness = 0.5 if self.sharpness is None else self.sharpness
         anchor = 1.0 if self.anchor is None else self.anchor
-        return StandardizedObjective(margin, self.sharpness, anchor)
+        return StandardizedObjective(margin, sharpness, anchor)
 
 
 class AutomaticLoss(MomentLoss):

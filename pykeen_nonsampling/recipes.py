@@ -34,7 +34,7 @@ from pykeen.models import (
 from pykeen.training import TrainingLoop, training_loop_resolver
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
-from .losses import AutomaticLoss, StandardizedLoss, check_loss
+from .losses import AutomaticLoss, check_loss
 from .training import FactorizedTrainingLoop, NonSamplingLCWATrainingLoop, NonSamplingTrainingLoop
 from .training.base import check_negative_sampler
 
@@ -42,7 +42,6 @@ __all__ = [
     "LEARNING_RATE",
     "OPTIMIZATION",
     "REQUIRED",
-    "STANDARDIZED",
     "SUITABLE",
     "complete",
     "complete_loss",
@@ -92,11 +91,6 @@ SUITABLE: Mapping[type[Model], Mapping[str, Any]] = {
     UM: dict(entity_initializer="normal_norm"),
 }
 
-#: What suits the standardized loss, in addition: scores may have any scale, so vectors may have any length
-STANDARDIZED: Mapping[type[Model], Mapping[str, Any]] = {
-    TransE: dict(entity_constrainer=None),
-}
-
 #: The arguments of optimizer and schedule, which are filled in together or not at all
 OPTIMIZATION = ("optimizer", "optimizer_kwargs", "lr_scheduler", "lr_scheduler_kwargs")
 
@@ -116,14 +110,9 @@ def required_kwargs(model: type[Model]) -> dict[str, Any]:
     return dict(REQUIRED.get(model, {}))
 
 
-def model_defaults(model: type[Model], standardized: bool = False) -> dict[str, Any]:
-    """Return the keyword arguments that replace PyKEEN's defaults of a model.
-
-    :param model: the class of the model
-    :param standardized: whether it will be trained with the standardized loss
-    :return: the keyword arguments
-    """
-    return {**REQUIRED.get(model, {}), **SUITABLE.get(model, {}), **(STANDARDIZED.get(model, {}) if standardized else {})}
+def model_defaults(model: type[Model]) -> dict[str, Any]:
+    """Return the keyword arguments that replace PyKEEN's defaults of a model."""
+    return {**REQUIRED.get(model, {}), **SUITABLE.get(model, {})}
 
 
 def complete(kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -198,29 +187,17 @@ def complete_model(kwargs: dict[str, Any]) -> dict[str, Any]:
     model = kwargs.get("model")
     if model is None or isinstance(model, Model):
         return kwargs
-    defaults = model_defaults(model_resolver.lookup(model), standardized=_may_be_standardized(kwargs))
+    defaults = model_defaults(model_resolver.lookup(model))
     if kwargs.get("regularizer"):
         defaults.pop("regularizer", None)
     return {**kwargs, "model_kwargs": {**defaults, **(kwargs.get("model_kwargs") or {})}}
 
 
-def _may_be_standardized(kwargs: Mapping[str, Any]) -> bool:
-    """Whether a model will be trained with the standardized loss, if that suits it."""
-    loss = kwargs.get("loss") or (kwargs.get("model_kwargs") or {}).get("loss")
-    cls = type(loss) if isinstance(loss, Loss) else loss_resolver.lookup(loss)
-    in_local_world = issubclass(training_loop_resolver.lookup(kwargs["training_loop"]), NonSamplingLCWATrainingLoop)
-    return in_local_world and issubclass(cls, (AutomaticLoss, StandardizedLoss))
-
-
 def format_markdown() -> str:
     """Write the defaults of all models as a table in Markdown."""
-    tables = {
-        "required for a factorization": REQUIRED,
-        "suits both losses": SUITABLE,
-        "suits the standardized loss": STANDARDIZED,
-    }
+    tables = {"required for a factorization": REQUIRED, "suits the losses of this package": SUITABLE}
     lines = [f"| model | {' | '.join(tables)} |", "|---" * (1 + len(tables)) + "|"]
-    for model in sorted({*REQUIRED, *SUITABLE, *STANDARDIZED}, key=lambda cls: cls.__name__.lower()):
+    for model in sorted({*REQUIRED, *SUITABLE}, key=lambda cls: cls.__name__.lower()):
         cells = (
             "<br>".join(f"`{name}={value!r}`" for name, value in table.get(model, {}).items()) for table in tables.values()
         )

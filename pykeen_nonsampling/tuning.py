@@ -248,7 +248,7 @@ class Space:
             model=choice.model,
             model_kwargs={
                 **defaults,
-                **model_defaults(cls, standardized=choice.loss == "standardized"),
+                **model_defaults(cls),
                 "embedding_dim": dimension,
             },
             training_loop="nonsamplinglcwa",

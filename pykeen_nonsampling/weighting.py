@@ -44,7 +44,9 @@ CONSTANTS: Mapping[str, Mapping[str, float]] = {
     "regularization": {"any": 0.05, "squared distance": 0.0},
     "regularization in the closed world": {"any": 0.03, "squared distance": 0.0},
     # the standardized loss, whose answers should stand out by this many standard deviations, times log |E|
-    "margin": {"any": 1.2},
+    "margin": {"any": 1.2, "squared distance": 0.65},
+    # how abruptly its cost ends there; with many dimensions, distances would stand out more and more, and overfit
+    "sharpness": {"any": 0.5, "squared distance": 2.0},
     # the weight of its anchor, relative to how far answers stand out
     "anchor": {"any": 5.0, "squared distance": 3.0},
     # the weight of a triple's vectors, relative to how far its answer stands out
@@ -54,21 +56,24 @@ CONSTANTS: Mapping[str, Mapping[str, float]] = {
     # and numbers of entities from this
     "fewest entities": {"any": 500.0, "squared distance": 50.0},
     # to that
-    "most entities": {"any": 5000.0, "squared distance": math.inf},
+    "most entities": {"any": 5000.0, "squared distance": math.inf, "squared distance (translation)": 500.0},
 }
 
 
 def format_markdown() -> str:
     """Write the constants as a table in Markdown."""
-    lines = ["| constant | any model | squared distances |", "|---|---|---|"]
+    families = ("squared distance", "squared distance (translation)")
+    lines = ["| constant | any model | squared distances | translations |", "|---|---|---|---|"]
     for name, values in CONSTANTS.items():
-        lines.append(f"| {name} | {values['any']:g} | {constant(name, 'squared distance'):g} |")
+        cells = " | ".join(f"{constant(name, family):g}" for family in families)
+        lines.append(f"| {name} | {values['any']:g} | {cells} |")
     return "\n".join(lines)
 
 
 def constant(name: str, family: str) -> float:
-    """Look up a constant for a family of factorizations."""
-    return CONSTANTS[name].get(family, CONSTANTS[name]["any"])
+    """Look up a constant for a family of factorizations, or for the one that it is part of: ``"whole (part)"``."""
+    values = CONSTANTS[name]
+    return values.get(family, values.get(family.partition(" (")[0], values["any"]))
 
 
 def suitable_loss(index: TripleIndex, family: str) -> type[MomentLoss]:
@@ -76,8 +81,8 @@ def suitable_loss(index: TripleIndex, family: str) -> type[MomentLoss]:
 
     :param index: the training triples
     :param family: the family of the model's factorization
-    :return: the standardized loss for distances, unless there are only a few entities, and for graphs of medium size with
-        many triples per entity; otherwise, the squared one
+    :return: the standardized loss for distances, unless there are only a few entities, or, for translations, many; and for
+        graphs of medium size with many triples per entity; otherwise, the squared one
     """
     dense = len(index) >= constant("triples per entity", family) * index.num_entities
     few, many = constant("fewest entities", family), constant("most entities", family)
@@ -111,6 +116,7 @@ def local_closed_world_defaults(loss: MomentLoss, index: TripleIndex, family: st
     if isinstance(loss, StandardizedLoss):
         return {
             "margin": constant("margin", family) * math.log(index.num_entities),
+            "sharpness": constant("sharpness", family),
             "anchor": constant("anchor", family),
             "query_weight": 0.0,
             "candidate_weight": 0.0,

@@ -29,7 +29,7 @@ class TestComplete:
     def test_fills_in_everything(self) -> None:
         assert complete(NAMES) == dict(
             **NAMES,
-            model_kwargs=dict(scoring_fct_norm=2, entity_constrainer=None),
+            model_kwargs=dict(scoring_fct_norm=2),
             loss="automatic",
             training_kwargs=dict(batch_size=None),
             optimizer="Adam",
@@ -71,9 +71,7 @@ class TestComplete:
 
     def test_difference(self) -> None:
         given = dict(NAMES, optimizer_kwargs=dict(lr=0.5))
-        assert difference(complete(given), given) == dict(
-            loss="automatic", model_kwargs=dict(scoring_fct_norm=2, entity_constrainer=None)
-        )
+        assert difference(complete(given), given) == dict(loss="automatic", model_kwargs=dict(scoring_fct_norm=2))
         assert difference(NAMES, NAMES) == {}
 
 
@@ -178,7 +176,7 @@ def test_one_line_tells_everything(caplog: pytest.LogCaptureFixture) -> None:
     assert record.levelno == logging.INFO
     for part in (
         "loss='standardized'",
-        "model_kwargs={'scoring_fct_norm': 2, 'entity_constrainer': None}",
+        "model_kwargs={'scoring_fct_norm': 2}",
         "optimizer='Adam'",
         "lr_scheduler_kwargs={'T_max': 30}",
         "loss_kwargs={'margin': ",

@@ -173,6 +173,8 @@ class TestSuitableLoss:
             (499, 20_000, "full matrix", NonSamplingLoss),
             (5_001, 100_000, "block-diagonal", NonSamplingLoss),
             (5_001, 10, "squared distance", StandardizedLoss),
+            (501, 10, "squared distance (translation)", NonSamplingLoss),
+            (500, 10, "squared distance (translation)", StandardizedLoss),
             (50, 1, "squared distance", StandardizedLoss),
             (49, 1000, "squared distance", NonSamplingLoss),
         ],

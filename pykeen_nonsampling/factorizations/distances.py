@@ -202,6 +202,7 @@ class TransEFactorization(SquaredDistanceFactorization):
     """
 
     interaction_cls: ClassVar[type[Interaction]] = TransEInteraction
+    family = "squared distance (translation)"
     feature_size = "d + 2"
     euclidean: ClassVar[str] = "scoring_fct_norm=2, power_norm=True"
     translates: ClassVar[bool] = True
@@ -217,6 +218,7 @@ class UMFactorization(SquaredDistanceFactorization):
     r"""The unstructured model with p=2: $f = b - a \|h - t\|^2$ for all relations."""
 
     interaction_cls: ClassVar[type[Interaction]] = UMInteraction
+    family = "squared distance (translation)"
     feature_size = "d + 2"
     euclidean: ClassVar[str] = "scoring_fct_norm=2"
 
