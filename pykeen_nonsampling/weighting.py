@@ -44,9 +44,9 @@ CONSTANTS: Mapping[str, Mapping[str, float]] = {
     "regularization": {"any": 0.05, "squared distance": 0.0},
     "regularization in the closed world": {"any": 0.03, "squared distance": 0.0},
     # the standardized loss, whose answers should stand out by this many standard deviations, times log |E|
-    "margin": {"any": 1.2, "squared distance": 0.65},
-    # how abruptly its cost ends there; with many dimensions, distances would stand out more and more, and overfit
-    "sharpness": {"any": 0.5, "squared distance": 2.0},
+    "margin": {"any": 0.8, "squared distance": 0.65},
+    # how abruptly its cost ends there; if answers may stand out more and more, models with many dimensions overfit
+    "sharpness": {"any": 2.0},
     # the weight of its anchor, relative to how far answers stand out
     "anchor": {"any": 5.0, "squared distance": 3.0},
     # the weight of a triple's vectors, relative to how far its answer stands out
