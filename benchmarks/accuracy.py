@@ -109,7 +109,9 @@ def test(paths: tuple[Path, ...], seeds: int) -> None:
 
 @main.command()
 @click.option("--dataset", "datasets", multiple=True, required=True)
-@click.option("--model", "models", multiple=True, default=["DistMult", "SimplE", "ComplEx", "TransE"], show_default=True)
+@click.option(
+    "--model", "models", multiple=True, default=["DistMult", "SimplE", "ComplEx", "TransE", "RotatE"], show_default=True
+)
 @click.option("--loop", default="nonsamplinglcwa", show_default=True)
 @click.option("--dim", default=200, show_default=True)
 @click.option("--epochs", default=100, show_default=True)
