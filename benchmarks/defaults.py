@@ -54,7 +54,7 @@ RULES: Mapping[tuple[str, ...], Mapping[str, Mapping[str, float]]] = {
             "learning rate": 0.02,
         },
         "squared, λ 0.1, candidates 0": {**NEVER, "regularization": 0.1, "exponent of candidates": 0.0},
-        "squared, mass 250": {**NEVER, "mass of a query's candidates": 250.0},
+        "squared, mass 250, λ 0.06": {**NEVER, "mass of a query's candidates": 250.0, "regularization": 0.06},
         "standardized": {**ALWAYS},
         "standardized, margin 1.2, sharpness 0.5": {**ALWAYS, "margin": 1.2, "sharpness": 0.5},
     },
