@@ -202,6 +202,12 @@ class TestSuitableLoss:
         assert type(made.loss) is loss
         assert (made.loss.positive_weight, made.loss.regularization_weight) == (2.0, 0.5)
 
+    def test_with_label_smoothing_it_is_the_squared_one(self) -> None:
+        model = TransE(triples_factory=HUB, random_seed=0, embedding_dim=4, scoring_fct_norm=2, loss=AutomaticLoss())
+        loop = NonSamplingLCWATrainingLoop(model=model, triples_factory=HUB)
+        loop.train(HUB, num_epochs=1, label_smoothing=0.1, use_tqdm=False)
+        assert type(model.loss) is NonSamplingLoss
+
     def test_margin_grows_with_the_number_of_entities(self) -> None:
         small, large = (
             local_closed_world_defaults(StandardizedLoss(), index_of(make_factory([(0, 0, 1)], n, 1)), "block-diagonal")[

@@ -25,7 +25,7 @@ from torch.utils.data import DataLoader
 from .. import _compat
 from ..factorizations import Factorization, ScoreMoments, Weights
 from ..features import Features, factorize_model, features, represent
-from ..losses import AutomaticLoss, MomentLoss, check_loss
+from ..losses import AutomaticLoss, MomentLoss, NonSamplingLoss, check_loss
 from ..objectives import Objective, sum_of_norms
 from ..sweep import PlainSweep, Sweep, check_memory_budget
 from ..triples import Batch, Batches, Side, TripleIndex
@@ -138,7 +138,8 @@ class FactorizedTrainingLoop(TrainingLoop[Batch], ABC):
             self._given_loss = self.model.loss
         loss: MomentLoss = self._given_loss
         if isinstance(loss, AutomaticLoss):
-            loss = loss.become(self._suitable_loss(index))
+            # only the squared loss has targets to smooth
+            loss = loss.become(NonSamplingLoss if label_smoothing else self._suitable_loss(index))
         self._check_objective(loss.objective(label_smoothing, num_entities=self.num_entities))
         defaults = self._default_weights(loss, index)
         weights = {name: defaults[name] for name, value in loss.kwargs.items() if name in defaults and value is None}
