@@ -3,7 +3,8 @@
     python benchmarks/accuracy.py search pykeen_nonsampling/experiments/nonsamplinglcwa/distmult_fb15k237.json \
         --vary loss_kwargs.negative_weight=0.005,0.01,0.02 --vary loss_kwargs.candidate_weight=0,0.5
 
-tries all combinations, one training run each, and prints the metrics on the validation triples. Test triples are not used.
+tries all combinations, one training run each, and prints the metrics on the validation triples. As in LibKGE, candidates
+that make a triple of the training, validation or test set are left out of a ranking. Test triples serve no other purpose.
 
     python benchmarks/accuracy.py test pykeen_nonsampling/experiments/*/*.json
 
@@ -26,6 +27,7 @@ from typing import Any
 
 import click
 import torch
+from pykeen.datasets import get_dataset
 from pykeen.pipeline import PipelineResult, pipeline
 
 METRICS = {
@@ -43,6 +45,10 @@ def run(configuration: Mapping[str, Any], seed: int, testing: bool) -> PipelineR
     kwargs = {**configuration, "random_seed": seed, "use_testing_data": testing}
     kwargs["training_kwargs"] = {**kwargs.get("training_kwargs", {}), "use_tqdm": False}
     kwargs["evaluation_kwargs"] = {**kwargs.get("evaluation_kwargs", {}), "use_tqdm": False}
+    if not testing:
+        # otherwise, a model that ranks the answers in the test set high would seem to be the worse one
+        dataset = get_dataset(dataset=kwargs["dataset"], dataset_kwargs=kwargs.get("dataset_kwargs"))
+        kwargs["evaluation_kwargs"]["additional_filter_triples"] = [dataset.testing.mapped_triples]
     return pipeline(**kwargs)
 
 

@@ -54,6 +54,7 @@ GRAPH_WEIGHTS = (
     "relation_weight",
     "tail_weight",
     "regularization_weight",
+    "duality_weight",
 )
 
 LossType = TypeVar("LossType", bound="MomentLoss")
@@ -76,8 +77,19 @@ class MomentLoss(PointwiseLoss, ABC):
     The norm of complex vectors is that of their absolute values. PyKEEN's own regularizers differ: they see each vector
     once, however many triples it occurs in.
 
+    For a score $q^\top k$, [zhang2020]_ add the norms of query and answer, once for each end of a triple that is predicted:
+
+    .. math::
+
+        \mu \sum_{(q,t) \in \mathcal{T}} \left( \|q\|_2^2 + \|k(t)\|_2^2 \right)
+        = \mu \Big( \sum_q n_q \|q\|_2^2 + \sum_e n_e \|k(e)\|_2^2 \Big)
+
+    This suits relations that are full matrices, whose entries are no measure of what they do to a vector.
+
     .. [lacroix2018] Lacroix, T., *et al.* (2018) `Canonical Tensor Decomposition for Knowledge Base Completion
        <https://arxiv.org/abs/1806.07297>`_. ICML '18.
+    .. [zhang2020] Zhang, Z., Cai, J., and Wang, J. (2020) `Duality-Induced Regularizer for Tensor Factorization Based
+       Knowledge Graph Completion <https://arxiv.org/abs/2011.05816>`_. NeurIPS '20.
     """
 
     #: The weight c⁻ of a negative; a loss may have it as a parameter
@@ -93,6 +105,7 @@ class MomentLoss(PointwiseLoss, ABC):
         tail_weight: float | str | CountWeight | None = None,
         regularization_weight: float | None = None,
         regularization_power: float = 3.0,
+        duality_weight: float | None = None,
         reduction: Reduction = "sum",
     ):
         r"""Initialize the loss.
@@ -112,6 +125,8 @@ class MomentLoss(PointwiseLoss, ABC):
         :param tail_weight: the weight of a negative by its tail, likewise
         :param regularization_weight: ≥0, the weight λ of the vectors of each observed triple
         :param regularization_power: ≥1, the power p of their norm: 3 as in [lacroix2018]_, or 2
+        :param duality_weight: ≥0, the weight μ of the query and the answer of each observed triple, for scores that are
+            products; a distance has no such query
         :param reduction: ``"sum"`` as in [li2021]_, or ``"mean"``, which divides by the number of triples scored. Over all
             triples of a graph this is a very large number: optimizers whose step depends on the gradient's scale, and
             regularizers added to the loss, are easier to tune with the sum.
@@ -134,8 +149,9 @@ class MomentLoss(PointwiseLoss, ABC):
                     f"equal weights, or a function of the numbers"
                     + ("." if name == "query_weight" else f", or one of {', '.join(POPULARITY)}.")
                 )
-        if regularization_weight is not None and not (math.isfinite(regularization_weight) and regularization_weight >= 0):
-            raise ValueError(f"{regularization_weight=} is out of range: use a finite number ≥ 0, e.g. 0.03.")
+        for name, weight in (("regularization_weight", regularization_weight), ("duality_weight", duality_weight)):
+            if weight is not None and not (math.isfinite(weight) and weight >= 0):
+                raise ValueError(f"{name}={weight} is out of range: use a finite number ≥ 0, e.g. 0.03.")
         if not (math.isfinite(regularization_power) and regularization_power >= 1):
             raise ValueError(f"{regularization_power=} is out of range: use a finite number ≥ 1, e.g. 3.")
         self.positive_weight = positive_weight
@@ -146,6 +162,7 @@ class MomentLoss(PointwiseLoss, ABC):
         self.tail_weight = tail_weight
         self.regularization_weight = regularization_weight
         self.regularization_power = regularization_power
+        self.duality_weight = duality_weight
 
     @abstractmethod
     def objective(self, label_smoothing: float = 0.0, num_entities: int | None = None) -> Objective:
@@ -260,6 +277,7 @@ class NonSamplingLoss(MomentLoss):
         tail_weight: float | str | CountWeight | None = None,
         regularization_weight: float | None = None,
         regularization_power: float = 3.0,
+        duality_weight: float | None = None,
         reduction: Reduction = "sum",
     ):
         r"""Initialize the loss.
@@ -275,6 +293,7 @@ class NonSamplingLoss(MomentLoss):
         :param tail_weight: likewise
         :param regularization_weight: likewise
         :param regularization_power: likewise
+        :param duality_weight: likewise
         :param reduction: likewise
         :raises ValueError: if a weight is out of range
         """
@@ -287,6 +306,7 @@ class NonSamplingLoss(MomentLoss):
             tail_weight=tail_weight,
             regularization_weight=regularization_weight,
             regularization_power=regularization_power,
+            duality_weight=duality_weight,
             reduction=reduction,
         )
         _check_positive("negative_weight", negative_weight)
@@ -373,6 +393,7 @@ class StandardizedLoss(MomentLoss):
         tail_weight: float | str | CountWeight | None = None,
         regularization_weight: float | None = None,
         regularization_power: float = 3.0,
+        duality_weight: float | None = None,
         reduction: Reduction = "sum",
     ):
         r"""Initialize the loss.
@@ -391,6 +412,7 @@ class StandardizedLoss(MomentLoss):
         :param tail_weight: likewise
         :param regularization_weight: likewise
         :param regularization_power: likewise
+        :param duality_weight: likewise
         :param reduction: likewise
         :raises ValueError: if a parameter is out of range
         """
@@ -403,6 +425,7 @@ class StandardizedLoss(MomentLoss):
             tail_weight=tail_weight,
             regularization_weight=regularization_weight,
             regularization_power=regularization_power,
+            duality_weight=duality_weight,
             reduction=reduction,
         )
         if margin is not None and not math.isfinite(margin):

@@ -245,11 +245,10 @@ def loss_ranges(
         low, high = (factor * defaults["margin"] for factor in MARGIN_FACTORS)
         ranges["margin"] = {"type": float, "low": low, "high": high}
         ranges["anchor"] = _log_range(*(factor * defaults["anchor"] for factor in ANCHOR_FACTORS))
-    regularization = defaults.get("regularization_weight", 0.0)
-    if regularization:
-        ranges["regularization_weight"] = _log_range(*(factor * regularization for factor in REGULARIZATION_FACTORS))
-    else:
-        ranges.pop("regularization_weight", None)
+    for name in ("regularization_weight", "duality_weight"):
+        ranges.pop(name, None)
+        if defaults.get(name):
+            ranges[name] = _log_range(*(factor * defaults[name] for factor in REGULARIZATION_FACTORS))
     return ranges
 
 

@@ -41,8 +41,10 @@ CONSTANTS: Mapping[str, Mapping[str, float]] = {
     # the exponent of the number of triples that a candidate is the answer to
     "exponent of candidates": {"any": 0.25, "squared distance": 0.5},
     # the weight of a triple's vectors, relative to its score; for distances, the lengths of vectors are meaningful
-    "regularization": {"any": 0.05, "squared distance": 0.0},
+    "regularization": {"any": 0.05, "squared distance": 0.0, "full matrix": 0.0},
     "regularization in the closed world": {"any": 0.03, "squared distance": 0.0},
+    # the weight of a triple's query and answer, likewise: it takes the place of the vectors if relations are full matrices
+    "duality": {"any": 0.0, "full matrix": 0.12},
     # the standardized loss, whose answers should stand out by this many standard deviations, times log |E|
     "margin": {"any": 0.8, "squared distance": 0.65},
     # how abruptly its cost ends there; if answers may stand out more and more, models with many dimensions overfit
@@ -62,8 +64,8 @@ CONSTANTS: Mapping[str, Mapping[str, float]] = {
 
 def format_markdown() -> str:
     """Write the constants as a table in Markdown."""
-    families = ("squared distance", "squared distance (translation)")
-    lines = ["| constant | any model | squared distances | translations |", "|---|---|---|---|"]
+    families = ("full matrix", "squared distance", "squared distance (translation)")
+    lines = ["| constant | any model | full matrices | squared distances | translations |", "|---|---|---|---|---|"]
     for name, values in CONSTANTS.items():
         cells = " | ".join(f"{constant(name, family):g}" for family in families)
         lines.append(f"| {name} | {values['any']:g} | {cells} |")
@@ -101,7 +103,7 @@ def closed_world_defaults(loss: MomentLoss, index: TripleIndex, family: str) -> 
     share = len(index) / (index.num_entities**2 * index.num_relations)
     return {
         "negative_weight": loss.positive_weight * min(1.0, mass * share),
-        "regularization_weight": constant("regularization in the closed world", family),
+        **_regularization_defaults(loss, constant("regularization in the closed world", family)),
     }
 
 
@@ -120,7 +122,7 @@ def local_closed_world_defaults(loss: MomentLoss, index: TripleIndex, family: st
             "anchor": constant("anchor", family),
             "query_weight": 0.0,
             "candidate_weight": 0.0,
-            "regularization_weight": constant("regularization of the standardized loss", family),
+            **_regularization_defaults(loss, constant("regularization of the standardized loss", family)),
         }
     mass, exponent = constant("mass of a query's candidates", family), constant("exponent of queries", family)
     negative_weight = loss.positive_weight * min(1.0, mass / index.num_entities)
@@ -135,7 +137,15 @@ def local_closed_world_defaults(loss: MomentLoss, index: TripleIndex, family: st
         "negative_weight": negative_weight,
         "query_weight": exponent,
         "candidate_weight": constant("exponent of candidates", family) if by_entity is None else 0.0,
-        "regularization_weight": constant("regularization", family),
+        **_regularization_defaults(loss, constant("regularization", family), constant("duality", family)),
+    }
+
+
+def _regularization_defaults(loss: MomentLoss, by_frequency: float, by_query: float = 0.0) -> dict[str, float]:
+    """Derive the weights of regularization. If the user sets one of them, the other is not added."""
+    return {
+        "regularization_weight": 0.0 if loss.duality_weight else by_frequency,
+        "duality_weight": by_query if loss.regularization_weight is None else 0.0,
     }
 
 

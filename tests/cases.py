@@ -40,7 +40,7 @@ TOLERANCE = dict(rtol=1e-9, atol=1e-9)
 
 
 #: Weights of the loss that are the same for all
-UNIFORM: dict[str, Any] = dict(query_weight=0.0, candidate_weight=0.0, regularization_weight=0.0)
+UNIFORM: dict[str, Any] = dict(query_weight=0.0, candidate_weight=0.0, regularization_weight=0.0, duality_weight=0.0)
 
 #: Weights of negatives by each part of a triple, in each of the forms they may have
 WEIGHTED: dict[str, Any] = dict(head_weight=lambda n: 0.3 + n, relation_weight="popularity", tail_weight=-0.7)
@@ -289,7 +289,7 @@ class FactorizationTestCase:
         [
             ("sparse", None, 0.0, None, {}),
             ("gather", 1, 0.1, TripleWeighter(), WEIGHTED),
-            ("sparse", 1, 0.0, TripleWeighter(), dict(reduction="mean", regularization_weight=0.3)),
+            ("sparse", 1, 0.0, TripleWeighter(), dict(reduction="mean", regularization_weight=0.3, duality_weight=0.4)),
             ("gather", None, 0.1, None, dict(reduction="mean", tail_weight="sqrt-popularity")),
         ],
         ids=["plain", "weighted", "mean", "popularity"],
@@ -307,6 +307,8 @@ class FactorizationTestCase:
     ) -> None:
         if label_smoothing and model.num_entities == 1:
             label_smoothing = 0.0  # refused, cf. test_errors
+        if factorization.family.startswith("squared distance"):
+            loss_kwargs = {**loss_kwargs, "duality_weight": 0.0}  # refused, cf. test_errors
         model.loss = NonSamplingLoss(positive_weight=1.5, negative_weight=0.2, **{**UNIFORM, **loss_kwargs})
         loop = NonSamplingTrainingLoop(
             model=model,
@@ -332,7 +334,7 @@ class FactorizationTestCase:
                 "tail",
                 0.1,
                 None,
-                dict(query_weight=0.5, candidate_weight=0.7, regularization_weight=0.3),
+                dict(query_weight=0.5, candidate_weight=0.7, regularization_weight=0.3, duality_weight=0.4),
             ),
             (
                 "gather",
@@ -340,7 +342,7 @@ class FactorizationTestCase:
                 "head",
                 0.1,
                 QueryWeighter(),
-                dict(reduction="mean", candidate_weight=lambda n: 1 + n**2),
+                dict(reduction="mean", candidate_weight=lambda n: 1 + n**2, duality_weight=0.4),
             ),
             (
                 "gather",
@@ -375,6 +377,8 @@ class FactorizationTestCase:
     ) -> None:
         if label_smoothing and model.num_entities == 1:
             label_smoothing = 0.0  # refused, cf. test_errors
+        if factorization.family.startswith("squared distance"):
+            loss_kwargs = {**loss_kwargs, "duality_weight": 0.0}  # refused, cf. test_errors
         model.loss = NonSamplingLoss(positive_weight=1.5, negative_weight=0.2, **{**UNIFORM, **loss_kwargs})
         loop = NonSamplingLCWATrainingLoop(
             model=model,

@@ -12,6 +12,7 @@ from pykeen.triples.weights import LossWeighter
 from torch import Tensor
 
 from pykeen_nonsampling import Factorization, MomentLoss, NonSamplingLoss
+from pykeen_nonsampling.features import features
 from pykeen_nonsampling.losses import as_exponent
 
 
@@ -73,6 +74,7 @@ def enumerated_loss(
         labels = labels * (1 - label_smoothing) + (1 - labels) * label_smoothing / (model.num_entities - 1)
     costs = weights * (scores - labels).square()
     total = costs.sum() + enumerated_regularization(model, observed, loss)
+    total = total + enumerated_duality(model, observed, factorization, loss, ["tail"])
     if loss.reduction == "mean":
         total = total / costs.numel()
     return total + model.collect_regularization_term()
@@ -92,6 +94,23 @@ def enumerated_regularization(model: ERModel, observed: Tensor, loss: MomentLoss
         require(loss.regularization_weight)
         * torch.stack([x.abs().pow(loss.regularization_power).sum() for x in vectors]).sum()
     )
+
+
+def enumerated_duality(
+    model: ERModel, observed: Tensor, factorization: Factorization, loss: MomentLoss, targets: Sequence[str]
+) -> Tensor | float:
+    """Compute the norms of queries and answers of observed triples, one by one."""
+    if not loss.duality_weight:
+        return 0.0
+    heads, relations, tails = features(model, factorization)
+    norms = []
+    for h, r, t in observed.tolist():
+        r = r if len(relations) > 1 else 0
+        x, y, z = heads[h : h + 1], relations[r : r + 1], tails[t : t + 1]
+        for target in targets:
+            query, answer = (factorization.queries(x, y), z) if target == "tail" else (factorization.head_queries(z, y), x)
+            norms += [query.square().sum(), answer.square().sum()]
+    return loss.duality_weight * torch.stack(norms).sum()
 
 
 def require(x: float | None) -> float:
@@ -141,6 +160,7 @@ def enumerated_queries(
                 weight, positive_weights = weight * whole, positive_weights * whole
             costs.append(cost(scores[where], labels[where] == 1, positive_weights, weight, candidates * by_entity[column]))
     total = torch.stack(costs).sum() + len(targets) * enumerated_regularization(model, observed, loss)
+    total = total + enumerated_duality(model, observed, factorization, loss, targets)
     if loss.reduction == "mean":
         total = total / (len(costs) * model.num_entities)
     return total + model.collect_regularization_term()

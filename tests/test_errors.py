@@ -185,6 +185,17 @@ class TestArguments:
         with pytest.raises(ValueError, match=message):
             train(distmult(), **kwargs)
 
+    @pytest.mark.parametrize("training_loop", ["nonsampling", "nonsamplinglcwa"])
+    def test_no_query_of_a_distance(self, training_loop: str) -> None:
+        with pytest.raises(ValueError, match=r"duality_weight=0.1 applies to .* the score of RotatE is a distance"):
+            pipeline(
+                dataset="nations",
+                model="RotatE",
+                training_loop=training_loop,
+                loss="nonsampling",
+                loss_kwargs=dict(duality_weight=0.1),
+            )
+
     def test_label_smoothing_over_one_entity(self) -> None:
         factory = GRAPHS["one entity"]
         with pytest.raises(ValueError, match=r"label_smoothing=0.1 is spread over all other entities"):

@@ -107,6 +107,7 @@ class TestErrors:
             (dict(regularization_weight=-1.0), "regularization_weight=-1.0 is out of range"),
             (dict(regularization_weight=float("nan")), "regularization_weight=nan is out of range"),
             (dict(regularization_power=0.5), "regularization_power=0.5 is out of range"),
+            (dict(duality_weight=-1.0), "duality_weight=-1.0 is out of range"),
         ],
     )
     def test_regularization(self, kwargs: dict[str, float], message: str) -> None:

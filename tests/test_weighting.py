@@ -88,6 +88,22 @@ class TestDefaults:
         assert model.loss.regularization_weight == 0.0
         assert constant("regularization", "a family of one's own") == CONSTANTS["regularization"]["any"]
 
+    @pytest.mark.parametrize(
+        ("family", "kwargs", "expected"),
+        [
+            ("block-diagonal", {}, (0.05, 0.0)),
+            ("block-diagonal", dict(duality_weight=0.3), (0.0, 0.0)),
+            ("block-diagonal", dict(duality_weight=0.0), (0.05, 0.0)),
+            ("full matrix", {}, (0.0, 0.12)),
+            ("full matrix", dict(regularization_weight=0.3), (0.0, 0.0)),
+            ("full matrix", dict(regularization_weight=0.0), (0.0, 0.0)),
+        ],
+        ids=str,
+    )
+    def test_one_kind_of_regularization(self, family: str, kwargs: dict[str, float], expected: tuple[float, float]) -> None:
+        weights = local_closed_world_defaults(NonSamplingLoss(**kwargs), index_of(FACTORY), family)  # type: ignore[arg-type]
+        assert (weights["regularization_weight"], weights["duality_weight"]) == expected
+
     @pytest.mark.parametrize(("family", "mass"), [("block-diagonal", 20.0), ("squared distance", 3.0)])
     def test_closed_world(self, family: str, mass: float) -> None:
         """All triples together weigh so many times as much as all positives."""

@@ -44,6 +44,8 @@ class Problem:
     answers: Tensor
     #: the weighted moments of all candidates' features, if each query meets all of them
     candidates: Moments | None = None
+    #: the weight of the squared norms of query and answer of each observed triple
+    norm_weight: float = 0.0
 
 
 @dataclass(frozen=True)

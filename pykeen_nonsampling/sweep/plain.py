@@ -74,6 +74,9 @@ class PlainSweep:
         products = self.products or products_for(given.device, given.dtype)
         gradients = _zeros(problem) if differentiate else None
         total = given.new_zeros(())
+        if problem.norm_weight:
+            counts = problem.side.index.answers.bincount(minlength=len(answers))
+            total += _add_norms(answers, counts, problem.norm_weight, None if gradients is None else gradients.answers)
         for block in self._divide(problem):
             entity_ids, relation_ids = block.index.pairs.unbind(dim=-1)
             x = torch.index_select(given, 0, entity_ids, out=self._rows("given", given, block))
@@ -100,6 +103,8 @@ class PlainSweep:
             )
             if gradients is None:
                 total += objective.cost(scores)
+                if problem.norm_weight:
+                    total += _add_norms(queries, block.index.counts, problem.norm_weight)
                 continue
             costs = objective.costs(scores)
             total += costs.total
@@ -113,6 +118,8 @@ class PlainSweep:
             if candidates is not None and gradients.first is not None and costs.first is not None:
                 gradients.first.addmv_(queries.T, costs.first)
                 grad_queries.addr_(costs.first, candidates.first)
+            if problem.norm_weight:
+                total += _add_norms(queries, block.index.counts, problem.norm_weight, grad_queries)
             self._pull_back(problem, gradients, block, x, y, grad_queries)
         return total, gradients
 
@@ -162,6 +169,14 @@ class PlainSweep:
             with torch.inference_mode(False):
                 space = self._memory[key] = torch.empty(n, *shape, dtype=like.dtype, device=like.device)
         return space[:n]
+
+
+def _add_norms(x: Tensor, counts: Tensor, weight: float, gradient: Tensor | None = None) -> Tensor:
+    """Sum the squared norms of rows, each as often as it counts, and add the gradient of the sum to another one."""
+    weights = weight * counts.to(x.dtype)
+    if gradient is not None:
+        gradient.addcmul_(x, weights[:, None], value=2)
+    return weights @ torch.linalg.vecdot(x, x)
 
 
 def _zeros(problem: Problem) -> Gradients:

@@ -144,6 +144,11 @@ class FactorizedTrainingLoop(TrainingLoop[Batch], ABC):
         defaults = self._default_weights(loss, index)
         weights = {name: defaults[name] for name, value in loss.kwargs.items() if name in defaults and value is None}
         self._resolved_loss = self.model.loss = loss.resolve(**weights)
+        if self.loss.duality_weight and self._factorization.family.startswith("squared distance"):
+            raise ValueError(
+                f"duality_weight={self.loss.duality_weight} applies to scores that are products of a query and an answer, "
+                f"but the score of {type(self.model).__name__} is a distance. Remove it from loss_kwargs."
+            )
         self._weights = weigh_triples(self.loss, index, self._dtype)
         self._indexed[id(triples_factory)] = triples_factory, Batch(self._sides(index, triples_factory))
         name = loss_resolver.normalize_inst(self.loss)

@@ -69,7 +69,8 @@ class NonSamplingTrainingLoop(FactorizedTrainingLoop):
     def _sum(self, batch: Batch, features: Features, objective: Objective) -> Tensor:
         heads, relations, tails = features
         (side,) = batch.sides
-        problem = Problem(side, side.face(self._factorization.form), objective, heads, relations, tails)
+        form, norm_weight = side.face(self._factorization.form), self.loss.duality_weight or 0.0
+        problem = Problem(side, form, objective, heads, relations, tails, norm_weight=norm_weight)
         # what all triples cost is linear in their moments, as if they were the candidates of a single query
         all_triples = Scores(
             positives=heads.new_empty(0),

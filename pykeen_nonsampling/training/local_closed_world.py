@@ -116,6 +116,6 @@ class NonSamplingLCWATrainingLoop(FactorizedTrainingLoop):
             if candidates is None or heads is not tails or weights is not used:
                 candidates, used = Moments.of(answers, weights), weights
             form = side.face(self._factorization.form)
-            problem = Problem(side, form, objective, given, relations, answers, candidates)
+            problem = Problem(side, form, objective, given, relations, answers, candidates, self.loss.duality_weight or 0.0)
             total = total + sum_of_costs(problem, self._sweep)
         return total
