@@ -10,6 +10,10 @@ that make a triple of the training, validation or test set are left out of a ran
 
 trains each configuration and writes its metrics on the test triples, and the training time, into the file.
 
+    python benchmarks/accuracy.py report pykeen_nonsampling/experiments/*/*.json
+
+prints these results as a table, beside those that others report.
+
     python benchmarks/accuracy.py defaults --dataset nations --model ComplEx --dim 128 --epochs 100
 
 trains with nothing but names, a dimension and a number of epochs.
@@ -21,8 +25,9 @@ import copy
 import itertools
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any
 
 import click
@@ -36,6 +41,27 @@ METRICS = {
     "hits_at_3": "both.realistic.hits_at_3",
     "hits_at_10": "both.realistic.hits_at_10",
     "mean_rank": "both.realistic.arithmetic_mean_rank",
+}
+DATASETS = {"fb15k237": "FB15k-237", "wn18rr": "WN18RR"}
+MODELS = ("DistMult", "SimplE", "ComplEx", "TransE", "RotatE", "RESCAL")
+#: The MRR that others report: Li et al. (2021), the best without sampling, and LibKGE (https://github.com/uma-pi1/kge)
+REPORTED: Mapping[str, Mapping[str, tuple[float | None, float | None]]] = {
+    "fb15k237": {
+        "DistMult": (0.227, 0.343),
+        "SimplE": (0.222, None),
+        "ComplEx": (0.243, 0.348),
+        "TransE": (0.261, 0.313),
+        "RotatE": (None, 0.333),
+        "RESCAL": (None, 0.356),
+    },
+    "wn18rr": {
+        "DistMult": (0.411, 0.452),
+        "SimplE": (0.406, None),
+        "ComplEx": (0.429, 0.475),
+        "TransE": (0.156, 0.228),
+        "RotatE": (None, 0.478),
+        "RESCAL": (None, 0.467),
+    },
 }
 FILES = click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 
@@ -111,6 +137,48 @@ def test(paths: tuple[Path, ...], seeds: int) -> None:
         }
         path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
         click.echo(f"{path.stem}: {content['metadata']['results']}")
+
+
+@main.command()
+@FILES
+def report(paths: tuple[Path, ...]) -> None:
+    """Print the results in the files of configurations as a table."""
+    contents = [(path, json.loads(path.read_text())) for path in paths]
+    contents.sort(key=lambda x: _order(x[1]["pipeline"]))
+    columns = ("configuration", "d", "MRR", "Hits@10", "seeds", "training", "cores", "Li et al. (2021)", "LibKGE")
+    click.echo(f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|")
+    for path, content in contents:
+        settings, metadata = content["pipeline"], content["metadata"]
+        results, dataset, model = metadata["results"], settings["dataset_kwargs"]["dataset"], settings["model"]
+        cells = [
+            f"{model}, {DATASETS[dataset]}: `{path.parent.name}/{path.name}`"
+            + ("" if metadata.get("blind", True) else " †"),
+            settings["model_kwargs"]["embedding_dim"],
+            _with_spread(results["mrr"]),
+            f"{mean(results['hits_at_10']):.3f}",
+            len(results["seeds"]),
+            f"{mean(results['training_seconds']):.0f} s",
+            results["threads"],
+            *("–" if x is None else f"{x:.3f}" for x in REPORTED[dataset][model]),
+        ]
+        click.echo(f"| {' | '.join(map(str, cells))} |")
+
+
+def _order(settings: Mapping[str, Any]) -> tuple[int, ...]:
+    """Sort by training loop, dataset and model."""
+    loops, datasets = ("nonsamplinglcwa", "nonsampling"), list(DATASETS)
+    keys = (
+        (loops, settings["training_loop"]),
+        (datasets, settings["dataset_kwargs"]["dataset"]),
+        (MODELS, settings["model"]),
+    )
+    return tuple(values.index(key) for values, key in keys)
+
+
+def _with_spread(values: Sequence[float]) -> str:
+    """Write the mean, and, if there are several values, their standard deviation."""
+    spread = f" ± {stdev(values):.4f}" if len(values) > 1 else ""
+    return f"{mean(values):.3f}{spread}"
 
 
 @main.command()

@@ -90,6 +90,15 @@ def test_table_of_how_far_defaults_carry_over_is_current(tmp_path: Path) -> None
         assert f"{share} %" in page
 
 
+def test_table_of_results_is_current(tmp_path: Path) -> None:
+    page = PAGES["docs/choosing.md"].read_text(encoding="utf-8")
+    experiments = sorted((ROOT / "pykeen_nonsampling" / "experiments").glob("*/*.json"))
+    command = [str(ROOT / "benchmarks" / "accuracy.py"), "report", *map(str, experiments)]
+    table = run(sys.executable, *command, cwd=tmp_path).strip()
+    written = page.partition("<!-- results: begin -->")[2].partition("<!-- results: end -->")[0]
+    assert written.strip() == table, f"write into docs/choosing.md:\n{table}"
+
+
 def test_output_is_that_of_python() -> None:
     for name, path in PAGES.items():
         assert not blocks(path, "output") or blocks(path, "python"), f"{name} shows the output of nothing"

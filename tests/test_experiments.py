@@ -1,4 +1,4 @@
-"""The configurations that come with the package run, and the documentation says what they reached."""
+"""The configurations that come with the package run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from pykeen_nonsampling import NonSamplingLoss
 
 DIRECTORY = Path(str(files("pykeen_nonsampling"))) / "experiments"
 PATHS = sorted(DIRECTORY.glob("*/*.json"))
-PAGE = Path(__file__).parents[1] / "docs" / "choosing.md"
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -55,7 +54,6 @@ class TestEach:
         assert settings["model"].lower() == model
         assert settings["dataset_kwargs"]["dataset"] == dataset
         assert settings["model"] in content["metadata"]["title"]
-        assert settings["model_kwargs"]["embedding_dim"] <= 400
         assert settings["lr_scheduler_kwargs"]["T_max"] == settings["training_kwargs"]["num_epochs"]
 
     def test_leaves_nothing_to_be_chosen(self, path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -69,17 +67,14 @@ class TestEach:
         """Its command ``pykeen experiments validate`` looks for each parameter in the signature."""
         assert set(load(path)["pipeline"]["loss_kwargs"]) <= set(inspect.signature(NonSamplingLoss).parameters)
 
-    def test_results_are_in_the_documentation(self, path: Path) -> None:
+    def test_results_are_complete(self, path: Path) -> None:
         content = load(path)
-        results, settings = content["metadata"]["results"], content["pipeline"]
-        assert len(results["mrr"]) == len(results["seeds"])
-        mean = {name: sum(results[name]) / len(results[name]) for name in ("mrr", "hits_at_10", "training_seconds")}
-        lines = PAGE.read_text(encoding="utf-8").splitlines()
-        (row,) = [line for line in lines if f"{path.parent.name}/{path.name}" in line]
-        cells = [cell.strip() for cell in row.strip("|").split("|")]
-        assert cells[1:4] == [f"{mean['mrr']:.3f}", f"{mean['hits_at_10']:.3f}", f"{mean['training_seconds']:.0f} s"]
-        assert mean["training_seconds"] < 600
-        assert settings["evaluator"] == "factorized"
+        results = content["metadata"]["results"]
+        names = ("mrr", "hits_at_1", "hits_at_3", "hits_at_10", "mean_rank", "training_seconds")
+        assert {len(results[name]) for name in names} == {len(results["seeds"])}
+        # a quarter of an hour on two cores
+        assert max(results["training_seconds"]) * results["threads"] < 2 * 900
+        assert content["pipeline"]["evaluator"] == "factorized"
 
 
 def test_by_pykeens_command(tmp_path: Path) -> None:
