@@ -57,8 +57,13 @@ CONSTANTS: Mapping[str, Mapping[str, float]] = {
     "triples per entity": {"any": 10.0, "squared distance": 0.0},
     # and numbers of entities from this
     "fewest entities": {"any": 500.0, "squared distance": 50.0},
-    # to that
-    "most entities": {"any": 5000.0, "squared distance": math.inf, "squared distance (translation)": 500.0},
+    # to that; if relations are full matrices, regularization by query and answer does more for the squared loss
+    "most entities": {
+        "any": 5000.0,
+        "full matrix": 0.0,
+        "squared distance": math.inf,
+        "squared distance (translation)": 500.0,
+    },
 }
 
 
@@ -84,7 +89,7 @@ def suitable_loss(index: TripleIndex, family: str) -> type[MomentLoss]:
     :param index: the training triples
     :param family: the family of the model's factorization
     :return: the standardized loss for distances, unless there are only a few entities, or, for translations, many; and for
-        graphs of medium size with many triples per entity; otherwise, the squared one
+        graphs of medium size with many triples per entity, unless relations are full matrices; otherwise, the squared one
     """
     dense = len(index) >= constant("triples per entity", family) * index.num_entities
     few, many = constant("fewest entities", family), constant("most entities", family)

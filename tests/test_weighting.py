@@ -186,7 +186,8 @@ class TestSuitableLoss:
         [
             (1_000, 10_000, "block-diagonal", StandardizedLoss),
             (1_000, 9_999, "block-diagonal", NonSamplingLoss),
-            (499, 20_000, "full matrix", NonSamplingLoss),
+            (499, 20_000, "block-diagonal", NonSamplingLoss),
+            (1_000, 10_000, "full matrix", NonSamplingLoss),
             (5_001, 100_000, "block-diagonal", NonSamplingLoss),
             (5_001, 10, "squared distance", StandardizedLoss),
             (501, 10, "squared distance (translation)", NonSamplingLoss),
