@@ -151,8 +151,7 @@ def report(paths: tuple[Path, ...]) -> None:
         settings, metadata = content["pipeline"], content["metadata"]
         results, dataset, model = metadata["results"], settings["dataset_kwargs"]["dataset"], settings["model"]
         cells = [
-            f"{model}, {DATASETS[dataset]}: `{path.parent.name}/{path.name}`"
-            + ("" if metadata.get("blind", True) else " †"),
+            f"{model}, {DATASETS[dataset]}: `{path.parent.name}/{path.name}`",
             settings["model_kwargs"]["embedding_dim"],
             _with_spread(results["mrr"]),
             f"{mean(results['hits_at_10']):.3f}",

@@ -1,0 +1,128 @@
+"""What a search of some minutes gains over the defaults.
+
+    python benchmarks/tuning.py run --more DIRECTORY --minutes 10
+
+runs ``pykeen-nonsampling tune`` on the graphs of ``benchmarks/defaults.py``, and writes what it found to a file, one line
+per search. Searches that are in the file already are left out. For FB15k-237 and WN18RR, the best configuration is trained
+once more on ``allentities``, to test it on all test triples, like the configurations in ``pykeen_nonsampling/experiments``.
+
+    python benchmarks/tuning.py report
+
+prints all searches as a table.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import click
+import torch
+from defaults import MRR, make_graphs, read_rows
+from pykeen.pipeline import pipeline
+from pykeen.triples import CoreTriplesFactory
+
+from pykeen_nonsampling.cli import main as cli
+
+#: The graphs whose test triples have entities that do not occur in training, by their names in PyKEEN
+INCOMPLETE = {"FB15k-237": "fb15k237", "WN18RR": "wn18rr"}
+
+FILE = click.option(
+    "--file",
+    "path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default="docs/benchmark/tuning.jsonl",
+    show_default=True,
+)
+
+
+def write_triples(factory: CoreTriplesFactory, path: Path) -> Path:
+    """Write the ids of triples as labels."""
+    path.write_text("".join(f"e{h}\tr{r}\te{t}\n" for h, r, t in factory.mapped_triples.tolist()))
+    return path
+
+
+def search(name: str, more: Path | None, directory: Path, options: list[str]) -> dict[str, Any]:
+    """Search as a user would, and return what was found."""
+    dataset = make_graphs(more)[name]()
+    splits = dict(training=dataset.training, validation=dataset.validation, testing=dataset.testing)
+    arguments = ["tune", "--output", str(directory / "tuning"), *options]
+    for split, factory in splits.items():
+        arguments += [f"--{split}", str(write_triples(factory, directory / f"{split}.tsv"))]
+    cli(arguments, standalone_mode=False)
+    best = json.loads((directory / "tuning" / "best.json").read_text())
+    metadata = best["metadata"]
+    configuration = {name: value for name, value in best["pipeline"].items() if name not in ("dataset_kwargs", *splits)}
+    row = dict(
+        trials=metadata["trials"],
+        best=configuration["model"],
+        default=round(metadata["default"]["MRR"], 4),
+        validation=round(metadata["validation"]["MRR"], 4),
+        test=round(metadata["test"]["MRR"], 4),
+    )
+    if name in INCOMPLETE:
+        everything = dict(dataset=INCOMPLETE[name], **best["pipeline"]["dataset_kwargs"])
+        result = pipeline(dataset="allentities", dataset_kwargs=everything, **configuration)
+        row["all_test"] = round(float(result.get_metric(MRR)), 4)
+    return {**row, **best["pipeline"]["dataset_kwargs"], "configuration": configuration}
+
+
+@click.group()
+def main() -> None:
+    """Measure what a search gains."""
+
+
+@main.command()
+@FILE
+@click.option(
+    "--more", type=click.Path(exists=True, file_okay=False, path_type=Path), help="A directory with more datasets."
+)
+@click.option("--graph", "names", multiple=True, help="Only these graphs.")
+@click.option("--minutes", default=10.0, show_default=True)
+@click.option("--model", "models", multiple=True, help="Only these models, instead of those that tune has by default.")
+@click.option("--dim", default=200, show_default=True)
+@click.option("--epochs", default=100, show_default=True)
+def run(
+    path: Path,
+    more: Path | None,
+    names: tuple[str, ...],
+    minutes: float,
+    models: tuple[str, ...],
+    dim: int,
+    epochs: int,
+) -> None:
+    """Search on all graphs."""
+    logging.disable(logging.WARNING)
+    for name in make_graphs(more):
+        key = dict(graph=name, minutes=minutes, models=list(models), dim=dim, epochs=epochs)
+        if (names and name not in names) or any(key.items() <= row.items() for row in read_rows(path)):
+            continue
+        options = [f"--minutes={minutes}", f"--dim={dim}", f"--epochs={epochs}", *(f"--model={model}" for model in models)]
+        with TemporaryDirectory() as directory:
+            row = {**key, "threads": torch.get_num_threads(), **search(name, more, Path(directory), options)}
+        with path.open("a") as file:
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+@main.command()
+@FILE
+def report(path: Path) -> None:
+    """Print all searches as a table in Markdown."""
+    order = list(make_graphs(Path()))
+    columns = ("graph", "models", "minutes", "trials", "defaults, validation", "found, validation", "found, test", "best")
+    click.echo(f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|")
+    for row in sorted(read_rows(path), key=lambda row: (row["minutes"], order.index(row["graph"]))):
+        models = ", ".join(row["models"]) or "default"
+        gain = row["validation"] / row["default"] - 1
+        test = row.get("all_test", row["test"])
+        click.echo(
+            f"| {row['graph']} | {models} | {row['minutes']:g} | {row['trials']} | {row['default']:.3f} | "
+            f"{row['validation']:.3f} ({gain:+.1%}) | {test:.3f} | {row['best']} |"
+        )
+
+
+if __name__ == "__main__":
+    main()
