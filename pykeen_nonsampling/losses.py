@@ -50,6 +50,7 @@ POPULARITY: Mapping[str, float] = {
 GRAPH_WEIGHTS = (
     "query_weight",
     "candidate_weight",
+    "range_weight",
     "head_weight",
     "relation_weight",
     "tail_weight",
@@ -86,6 +87,8 @@ class MomentLoss(PointwiseLoss, ABC):
 
     This suits relations that are full matrices, whose entries are no measure of what they do to a vector.
 
+    .. [krompass2015] Krompaß, D., Baier, S., and Tresp, V. (2015) `Type-Constrained Representation Learning in Knowledge
+       Graphs <https://arxiv.org/abs/1508.02593>`_. ISWC '15.
     .. [lacroix2018] Lacroix, T., *et al.* (2018) `Canonical Tensor Decomposition for Knowledge Base Completion
        <https://arxiv.org/abs/1806.07297>`_. ICML '18.
     .. [zhang2020] Zhang, Z., Cai, J., and Wang, J. (2020) `Duality-Induced Regularizer for Tensor Factorization Based
@@ -100,6 +103,7 @@ class MomentLoss(PointwiseLoss, ABC):
         positive_weight: float = 1.0,
         query_weight: float | QueryWeight | None = None,
         candidate_weight: float | str | CountWeight | None = None,
+        range_weight: float | None = None,
         head_weight: float | str | CountWeight | None = None,
         relation_weight: float | str | CountWeight | None = None,
         tail_weight: float | str | CountWeight | None = None,
@@ -119,6 +123,9 @@ class MomentLoss(PointwiseLoss, ABC):
         :param candidate_weight: the weight of a candidate as a negative under the local closed world assumption, in addition
             to c⁻: the exponent b of $(1 + n_e)^b$, with $n_e$ the number of triples that it is the answer to, its name in
             :data:`POPULARITY`, or a function of the $n_e$ of all entities. The weights are scaled to a mean of 1.
+        :param range_weight: ≥0, how much more a candidate weighs as a negative under the local closed world assumption if it
+            is in the range of the relation, which means that it answers any of the relation's queries: $1 + \rho$ times as
+            much as others. Such candidates are of the right type [krompass2015]_, and hard to tell from answers.
         :param head_weight: the weight of a negative by its head, in addition to c⁻ and under either assumption: likewise,
             with the number of triples that an entity is the head of. By default, all have the same weight.
         :param relation_weight: the weight of a negative by its relation, likewise
@@ -149,7 +156,11 @@ class MomentLoss(PointwiseLoss, ABC):
                     f"equal weights, or a function of the numbers"
                     + ("." if name == "query_weight" else f", or one of {', '.join(POPULARITY)}.")
                 )
-        for name, weight in (("regularization_weight", regularization_weight), ("duality_weight", duality_weight)):
+        for name, weight in (
+            ("range_weight", range_weight),
+            ("regularization_weight", regularization_weight),
+            ("duality_weight", duality_weight),
+        ):
             if weight is not None and not (math.isfinite(weight) and weight >= 0):
                 raise ValueError(f"{name}={weight} is out of range: use a finite number ≥ 0, e.g. 0.03.")
         if not (math.isfinite(regularization_power) and regularization_power >= 1):
@@ -157,6 +168,7 @@ class MomentLoss(PointwiseLoss, ABC):
         self.positive_weight = positive_weight
         self.query_weight = query_weight
         self.candidate_weight = candidate_weight
+        self.range_weight = range_weight
         self.head_weight = head_weight
         self.relation_weight = relation_weight
         self.tail_weight = tail_weight
@@ -272,6 +284,7 @@ class NonSamplingLoss(MomentLoss):
         negative_weight: float | None = None,
         query_weight: float | QueryWeight | None = None,
         candidate_weight: float | str | CountWeight | None = None,
+        range_weight: float | None = None,
         head_weight: float | str | CountWeight | None = None,
         relation_weight: float | str | CountWeight | None = None,
         tail_weight: float | str | CountWeight | None = None,
@@ -288,6 +301,7 @@ class NonSamplingLoss(MomentLoss):
             :data:`NEGATIVE_WEIGHT`.
         :param query_weight: cf. :class:`MomentLoss`, as all that follow
         :param candidate_weight: likewise
+        :param range_weight: likewise
         :param head_weight: likewise
         :param relation_weight: likewise
         :param tail_weight: likewise
@@ -301,6 +315,7 @@ class NonSamplingLoss(MomentLoss):
             positive_weight=positive_weight,
             query_weight=query_weight,
             candidate_weight=candidate_weight,
+            range_weight=range_weight,
             head_weight=head_weight,
             relation_weight=relation_weight,
             tail_weight=tail_weight,
@@ -388,6 +403,7 @@ class StandardizedLoss(MomentLoss):
         positive_weight: float = 1.0,
         query_weight: float | QueryWeight | None = None,
         candidate_weight: float | str | CountWeight | None = None,
+        range_weight: float | None = None,
         head_weight: float | str | CountWeight | None = None,
         relation_weight: float | str | CountWeight | None = None,
         tail_weight: float | str | CountWeight | None = None,
@@ -407,6 +423,7 @@ class StandardizedLoss(MomentLoss):
         :param query_weight: the weight of how much a query's answers stand out, relative to the anchor; otherwise cf.
             :class:`MomentLoss`, as all that follow
         :param candidate_weight: likewise
+        :param range_weight: likewise
         :param head_weight: likewise
         :param relation_weight: likewise
         :param tail_weight: likewise
@@ -420,6 +437,7 @@ class StandardizedLoss(MomentLoss):
             positive_weight=positive_weight,
             query_weight=query_weight,
             candidate_weight=candidate_weight,
+            range_weight=range_weight,
             head_weight=head_weight,
             relation_weight=relation_weight,
             tail_weight=tail_weight,

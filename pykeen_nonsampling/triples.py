@@ -19,6 +19,7 @@ from .factorizations import Form
 __all__ = [
     "Batch",
     "Batches",
+    "Ranges",
     "Side",
     "SideWeights",
     "TripleIndex",
@@ -184,6 +185,13 @@ class TripleIndex:
             start = blocks[-1].stop
         return blocks
 
+    def range_members(self) -> tuple[Tensor, Tensor]:
+        """List the distinct answers of each relation: where they begin, shape: (num_relations + 1,), and the answers."""
+        relations = self.pairs[:, 1].index_select(0, self.query_index)
+        members = (relations * self.num_entities + self.answers).unique()
+        counts = (members // self.num_entities).bincount(minlength=self.num_relations)
+        return functional.pad(counts.cumsum(dim=0), (1, 0)), members % self.num_entities
+
     def lookup(self, pairs: Tensor) -> tuple[Tensor, Tensor]:
         """Look up the answers of queries, which need not occur.
 
@@ -233,6 +241,22 @@ def expand_ranges(starts: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @dataclass(frozen=True)
+class Ranges:
+    """The range of each relation, the entities that answer any of its queries, and what they weigh more for that."""
+
+    #: shape: (num_relations + 1,), where the members of each relation's range begin
+    offsets: Sequence[int]
+    #: shape: (m,), the members
+    entities: Tensor
+    #: shape: (m,), their weights as negatives of the relation's queries, in addition to those of candidates
+    weights: Tensor
+
+    def members(self, relation: int) -> slice:
+        """Return the positions of the members of a relation's range."""
+        return slice(self.offsets[relation], self.offsets[relation + 1])
+
+
+@dataclass(frozen=True)
 class SideWeights:
     """The weights of one side's triples, queries and candidates. A number stands for equal ones."""
 
@@ -244,12 +268,14 @@ class SideWeights:
     candidates: Tensor | None = None
     #: shape: (n,), what observed triples would weigh among the candidates of their queries
     answers: Tensor | float = 1.0
+    #: what candidates in the range of a query's relation weigh more; none, if they do not
+    ranges: Ranges | None = None
 
     def take(self, queries: Positions, triples: Positions) -> SideWeights:
         """Return the weights of some queries and their triples."""
         positives, answers = (x[triples] if isinstance(x, Tensor) else x for x in (self.positives, self.answers))
         weights = self.queries[queries] if isinstance(self.queries, Tensor) else self.queries
-        return SideWeights(positives, weights, self.candidates, answers)
+        return SideWeights(positives, weights, self.candidates, answers, self.ranges)
 
 
 @dataclass(frozen=True)

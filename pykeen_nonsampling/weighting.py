@@ -15,7 +15,7 @@ from torch import Tensor
 
 from .losses import MomentLoss, NonSamplingLoss, StandardizedLoss, as_exponent
 from .moments import Weights
-from .triples import Side, SideWeights, TripleIndex
+from .triples import Ranges, Side, SideWeights, TripleIndex
 
 __all__ = [
     "CONSTANTS",
@@ -40,6 +40,8 @@ CONSTANTS: Mapping[str, Mapping[str, float]] = {
     "exponent of queries": {"any": 0.5},
     # the exponent of the number of triples that a candidate is the answer to
     "exponent of candidates": {"any": 0.25, "squared distance": 0.5},
+    # how much more a candidate weighs if it is in the range of the query's relation
+    "range": {"any": 0.0},
     # the weight of a triple's vectors, relative to its score; for distances, the lengths of vectors are meaningful
     "regularization": {"any": 0.05, "squared distance": 0.0, "full matrix": 0.0},
     "regularization in the closed world": {"any": 0.03, "squared distance": 0.0},
@@ -127,6 +129,7 @@ def local_closed_world_defaults(loss: MomentLoss, index: TripleIndex, family: st
             "anchor": constant("anchor", family),
             "query_weight": 0.0,
             "candidate_weight": 0.0,
+            "range_weight": 0.0,
             **_regularization_defaults(loss, constant("regularization of the standardized loss", family)),
         }
     mass, exponent = constant("mass of a query's candidates", family), constant("exponent of queries", family)
@@ -142,6 +145,7 @@ def local_closed_world_defaults(loss: MomentLoss, index: TripleIndex, family: st
         "negative_weight": negative_weight,
         "query_weight": exponent,
         "candidate_weight": constant("exponent of candidates", family) if by_entity is None else 0.0,
+        "range_weight": constant("range", family),
         **_regularization_defaults(loss, constant("regularization", family), constant("duality", family)),
     }
 
@@ -199,7 +203,7 @@ def weigh_closed_world(
     :return: the weights
     :raises ValueError: if the loss has weights of queries or candidates
     """
-    for name in ("query_weight", "candidate_weight"):
+    for name in ("query_weight", "candidate_weight", "range_weight"):
         value = getattr(loss, name)
         if as_exponent(value):
             raise ValueError(
@@ -242,7 +246,14 @@ def weigh_local_closed_world(
     candidates = _by_count("candidate_weight", loss.candidate_weight, answered)
     if answers is not None:
         candidates = answers if candidates is None else answers * candidates
-    return SideWeights(positives, queries, candidates, answers=1.0 if candidates is None else candidates[index.answers])
+    by_answer: Tensor | float = 1.0 if candidates is None else candidates[index.answers]
+    if not loss.range_weight:
+        return SideWeights(positives, queries, candidates, by_answer)
+    offsets, members = index.range_members()
+    weights_of_members = torch.ones_like(members, dtype=dtype) if candidates is None else candidates[members]
+    ranges = Ranges(offsets.tolist(), members, loss.range_weight * weights_of_members)
+    # each answer is in the range of its relation
+    return SideWeights(positives, queries, candidates, (1 + loss.range_weight) * by_answer, ranges)
 
 
 def _given(weight: float | None) -> float:

@@ -40,7 +40,9 @@ TOLERANCE = dict(rtol=1e-9, atol=1e-9)
 
 
 #: Weights of the loss that are the same for all
-UNIFORM: dict[str, Any] = dict(query_weight=0.0, candidate_weight=0.0, regularization_weight=0.0, duality_weight=0.0)
+UNIFORM: dict[str, Any] = dict(
+    query_weight=0.0, candidate_weight=0.0, range_weight=0.0, regularization_weight=0.0, duality_weight=0.0
+)
 
 #: Weights of negatives by each part of a triple, in each of the forms they may have
 WEIGHTED: dict[str, Any] = dict(head_weight=lambda n: 0.3 + n, relation_weight="popularity", tail_weight=-0.7)
@@ -334,7 +336,7 @@ class FactorizationTestCase:
                 "tail",
                 0.1,
                 None,
-                dict(query_weight=0.5, candidate_weight=0.7, regularization_weight=0.3, duality_weight=0.4),
+                dict(query_weight=0.5, candidate_weight=0.7, range_weight=2, regularization_weight=0.3, duality_weight=0.4),
             ),
             (
                 "gather",
@@ -342,7 +344,7 @@ class FactorizationTestCase:
                 "head",
                 0.1,
                 QueryWeighter(),
-                dict(reduction="mean", candidate_weight=lambda n: 1 + n**2, duality_weight=0.4),
+                dict(reduction="mean", candidate_weight=lambda n: 1 + n**2, range_weight=0.6, duality_weight=0.4),
             ),
             (
                 "gather",
@@ -350,7 +352,7 @@ class FactorizationTestCase:
                 "both",
                 0.0,
                 QueryWeighter(),
-                dict(query_weight=weigh_by_everything, candidate_weight="inverse-popularity", **WEIGHTED),
+                dict(query_weight=weigh_by_everything, candidate_weight="inverse-popularity", range_weight=3, **WEIGHTED),
             ),
             (
                 "sparse",
@@ -476,7 +478,9 @@ class ObjectiveTestCase:
         self, sweep: str, memory_budget: int | None, graph: str, weighted: bool
     ) -> None:
         factory = GRAPHS[graph]
-        kwargs = dict(positive_weight=1.5, query_weight=0.5, candidate_weight=0.7, **WEIGHTED) if weighted else {}
+        kwargs = {}
+        if weighted:
+            kwargs = dict(positive_weight=1.5, query_weight=0.5, candidate_weight=0.7, range_weight=0.8, **WEIGHTED)
         smoothing = self.label_smoothing if weighted and factory.num_entities > 1 else 0.0
         model = make_model(factory, DistMultCase)
         model.loss = self.make_loss(**kwargs)

@@ -158,7 +158,12 @@ def enumerated_queries(
                 e, r = torch.tensor(entity), torch.tensor(relation)
                 whole = weighter(h=None, r=r, t=e) if target == "head" else weighter(h=e, r=r, t=None)
                 weight, positive_weights = weight * whole, positive_weights * whole
-            costs.append(cost(scores[where], labels[where] == 1, positive_weights, weight, candidates * by_entity[column]))
+            weights = candidates * by_entity[column]
+            if loss.range_weight:
+                answers = {triple[column] for triple in observed.tolist() if triple[1] == relation}
+                in_range = torch.tensor([e in answers for e in range(model.num_entities)])
+                weights = torch.where(in_range, (1 + loss.range_weight) * weights, weights)
+            costs.append(cost(scores[where], labels[where] == 1, positive_weights, weight, weights))
     total = torch.stack(costs).sum() + len(targets) * enumerated_regularization(model, observed, loss)
     total = total + enumerated_duality(model, observed, factorization, loss, targets)
     if loss.reduction == "mean":

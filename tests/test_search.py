@@ -122,7 +122,7 @@ class TestRanges:
     def test_distances_are_not_regularized(self) -> None:
         for loss, names in (("nonsampling", {"negative_weight"}), ("standardized", {"margin", "sharpness", "anchor"})):
             study = complete_study(dict(STUDY, model="TransE", loss=loss, loss_kwargs=dict(query_weight=0.0)))
-            assert set(study["loss_kwargs_ranges"]) == {*names, "candidate_weight"}
+            assert set(study["loss_kwargs_ranges"]) == {*names, "candidate_weight", "range_weight"}
 
     def test_the_loss_that_suits_is_searched(self) -> None:
         for model, loss in (("TransE", "standardized"), ("DistMult", "nonsampling")):

@@ -17,9 +17,9 @@ from pykeen_nonsampling import NonSamplingLoss, NonSamplingTrainingLoop, Objecti
 from pykeen_nonsampling.factorizations import factorize
 from pykeen_nonsampling.moments import Moments
 from pykeen_nonsampling.objectives import Scores, SquaredObjective
-from pykeen_nonsampling.sweep import PlainSweep, Problem, free_memory, plain, sum_of_costs
+from pykeen_nonsampling.sweep import PlainSweep, Problem, free_memory, plain, ranges, sum_of_costs
 from pykeen_nonsampling.sweep.products import GatherProducts, SparseProducts, products_for
-from pykeen_nonsampling.triples import Side, SideWeights, TripleIndex
+from pykeen_nonsampling.triples import Ranges, Side, SideWeights, TripleIndex
 
 #: A part of Nations
 INDEX = TripleIndex.from_factory(Nations().training, num_entities=14, num_relations=55).take(slice(0, 90))
@@ -42,11 +42,16 @@ def make_features() -> list[Tensor]:
     return [torch.randn(n, 6, dtype=torch.double, generator=generator).requires_grad_() for n in (14, 55, 14)]
 
 
-def make_problem(heads: Tensor, relations: Tensor, tails: Tensor, local: bool = True, **kwargs: Any) -> Problem:
+def make_problem(
+    heads: Tensor, relations: Tensor, tails: Tensor, local: bool = True, in_range: bool = False, **kwargs: Any
+) -> Problem:
     generator = torch.Generator().manual_seed(1)
+    offsets, members = INDEX.range_members()
+    more = torch.rand(len(members), dtype=torch.double, generator=generator)
     weights = SideWeights(
         positives=torch.rand(len(INDEX), dtype=torch.double, generator=generator),
         queries=torch.rand(INDEX.num_queries, dtype=torch.double, generator=generator),
+        ranges=Ranges(offsets.tolist(), members, more) if in_range else None,
     )
     form = factorize(DistMultInteraction()).form
     candidates = Moments.of(tails) if local else None
@@ -61,28 +66,49 @@ def plain_sum(problem: Problem) -> Tensor:
     positives = f[INDEX.query_index, INDEX.answers]
     total = (weights.positives * (positives**3 - positives)).sum()
     if problem.candidates is not None:
-        total = total + (weights.queries * (f.square().mean(dim=1) + f.sum(dim=1)).cos()).sum()
+        u = torch.ones(55, 14, dtype=torch.double)
+        if weights.ranges is not None:
+            for r_, start, stop in zip(range(55), weights.ranges.offsets, weights.ranges.offsets[1:], strict=False):
+                u[r_, weights.ranges.entities[start:stop]] += weights.ranges.weights[start:stop]
+        u = u[r]
+        mean_square, first = (u * f.square()).sum(dim=1) / u.sum(dim=1), (u * f).sum(dim=1)
+        total = total + (weights.queries * (mean_square + first).cos()).sum()
     return total
 
 
 @pytest.mark.parametrize("sweep", SWEEPS)
 @pytest.mark.parametrize("memory_budget", [1, 10_000, 10**9, None])
 @pytest.mark.parametrize("shared", [False, True])
-@pytest.mark.parametrize("local", [False, True])
+@pytest.mark.parametrize("candidates", ["none", "all", "in range"])
 @pytest.mark.parametrize("factor", [1.0, 0.3])
 def test_sum_and_gradients_equal_automatic_differentiation(
-    sweep: str, memory_budget: int | None, shared: bool, local: bool, factor: float
+    sweep: str, memory_budget: int | None, shared: bool, candidates: str, factor: float
 ) -> None:
     features = make_features()
     if shared:
         features[2] = features[0]
-    problem = make_problem(*features, local=local)
+    problem = make_problem(*features, local=candidates != "none", in_range=candidates == "in range")
     total, expected = sum_of_costs(problem, SWEEPS[sweep](memory_budget)), plain_sum(problem)
     torch.testing.assert_close(total, expected)
     inputs = features[:2] if shared else features
     for actual, wanted in zip(
         torch.autograd.grad(factor * total, inputs), torch.autograd.grad(factor * expected, inputs), strict=True
     ):
+        torch.testing.assert_close(actual, wanted)
+
+
+@pytest.mark.parametrize("sweep", SWEEPS)
+@pytest.mark.parametrize("cached_elements", [0, 20, 100, 10**6], ids=lambda n: f"{n} at once")
+@pytest.mark.parametrize("scored", [False, True], ids=["by Gram matrix", "by score"])
+def test_ranges_in_chunks(sweep: str, cached_elements: int, scored: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However the members of a range are visited, the sum is the same."""
+    monkeypatch.setattr(ranges, "CACHED_ELEMENTS", cached_elements)
+    monkeypatch.setattr(ranges.RangeProducts, "_is_scored", lambda self, queries, members: scored and queries % 3 > 0)
+    features = make_features()
+    problem = make_problem(*features, in_range=True)
+    total, expected = sum_of_costs(problem, SWEEPS[sweep](10_000)), plain_sum(problem)
+    torch.testing.assert_close(total, expected)
+    for actual, wanted in zip(torch.autograd.grad(total, features), torch.autograd.grad(expected, features), strict=True):
         torch.testing.assert_close(actual, wanted)
 
 

@@ -13,6 +13,7 @@ from ..objectives import Scores
 from ..triples import TripleIndex
 from .base import Gradients, Problem, free_memory
 from .products import Block, Products, products_for
+from .ranges import RangeProducts
 
 __all__ = [
     "PlainSweep",
@@ -74,6 +75,8 @@ class PlainSweep:
         products = self.products or products_for(given.device, given.dtype)
         gradients = _zeros(problem) if differentiate else None
         total = given.new_zeros(())
+        ranges = problem.side.weights.ranges
+        in_range = None if candidates is None or ranges is None else RangeProducts(answers, candidates, ranges)
         if problem.norm_weight:
             counts = problem.side.index.answers.bincount(minlength=len(answers))
             total += _add_norms(answers, counts, problem.norm_weight, None if gradients is None else gradients.answers)
@@ -85,7 +88,10 @@ class PlainSweep:
                 y = torch.index_select(relations, 0, relation_ids, out=self._rows("relations", relations, block))
             queries = self._queries(problem, block, x, y)
             moments = None
-            if candidates is not None:
+            if in_range is not None:
+                by_gram = self._rows("by gram", answers, block)
+                moments = in_range.moments(queries, block.relation_runs, by_gram)
+            elif candidates is not None:
                 by_gram = torch.mm(queries, candidates.second, out=self._rows("by gram", answers, block))
                 moments = ScoreMoments(
                     count=candidates.count,
@@ -110,12 +116,14 @@ class PlainSweep:
             total += costs.total
             products.add_to_keys(gradients.answers, queries, costs.positives, block)
             grad_queries = products.to_queries(answers, costs.positives, block)
-            if gradients.second is not None and costs.second is not None:
+            if in_range is not None:
+                in_range.add_gradients(costs, gradients, grad_queries)
+            elif gradients.second is not None and costs.second is not None:
                 # of q'Gq, the gradient is 2Gq by the query, and qq' by the Gram matrix
                 weighted = torch.mul(queries, costs.second[:, None], out=self._rows("scratch", answers, block))
                 gradients.second.addmm_(queries.T, weighted)
                 grad_queries.addcmul_(by_gram, costs.second[:, None], value=2)
-            if candidates is not None and gradients.first is not None and costs.first is not None:
+            if in_range is None and candidates is not None and gradients.first is not None and costs.first is not None:
                 gradients.first.addmv_(queries.T, costs.first)
                 grad_queries.addr_(costs.first, candidates.first)
             if problem.norm_weight:
