@@ -123,9 +123,11 @@ class MomentLoss(PointwiseLoss, ABC):
         :param candidate_weight: the weight of a candidate as a negative under the local closed world assumption, in addition
             to c⁻: the exponent b of $(1 + n_e)^b$, with $n_e$ the number of triples that it is the answer to, its name in
             :data:`POPULARITY`, or a function of the $n_e$ of all entities. The weights are scaled to a mean of 1.
-        :param range_weight: ≥0, how much more a candidate weighs as a negative under the local closed world assumption if it
-            is in the range of the relation, which means that it answers any of the relation's queries: $1 + \rho$ times as
-            much as others. Such candidates are of the right type [krompass2015]_, and hard to tell from answers.
+        :param range_weight: the weight of a candidate as a negative under the local closed world assumption if it is in the
+            range of the query's relation, which means that it answers any of the relation's queries: the exponent g ≥ 0 of
+            $(|E| / n_r)^g$, with $n_r$ the size of the range. Such candidates are of the right type [krompass2015]_, and
+            the hardest to tell from answers. With 0, they weigh as much as others; with 1, all members of a range together
+            weigh as much as all candidates.
         :param head_weight: the weight of a negative by its head, in addition to c⁻ and under either assumption: likewise,
             with the number of triples that an entity is the head of. By default, all have the same weight.
         :param relation_weight: the weight of a negative by its relation, likewise

@@ -40,8 +40,8 @@ CONSTANTS: Mapping[str, Mapping[str, float]] = {
     "exponent of queries": {"any": 0.5},
     # the exponent of the number of triples that a candidate is the answer to
     "exponent of candidates": {"any": 0.25, "squared distance": 0.5},
-    # how much more a candidate weighs if it is in the range of the query's relation
-    "range": {"any": 0.0},
+    # the exponent of the number of entities by that of the range of a query's relation, for candidates in that range
+    "exponent of ranges": {"any": 0.0},
     # the weight of a triple's vectors, relative to its score; for distances, the lengths of vectors are meaningful
     "regularization": {"any": 0.05, "squared distance": 0.0, "full matrix": 0.0},
     "regularization in the closed world": {"any": 0.03, "squared distance": 0.0},
@@ -145,7 +145,7 @@ def local_closed_world_defaults(loss: MomentLoss, index: TripleIndex, family: st
         "negative_weight": negative_weight,
         "query_weight": exponent,
         "candidate_weight": constant("exponent of candidates", family) if by_entity is None else 0.0,
-        "range_weight": constant("range", family),
+        "range_weight": constant("exponent of ranges", family),
         **_regularization_defaults(loss, constant("regularization", family), constant("duality", family)),
     }
 
@@ -250,10 +250,14 @@ def weigh_local_closed_world(
     if not loss.range_weight:
         return SideWeights(positives, queries, candidates, by_answer)
     offsets, members = index.range_members()
-    weights_of_members = torch.ones_like(members, dtype=dtype) if candidates is None else candidates[members]
-    ranges = Ranges(offsets.tolist(), members, loss.range_weight * weights_of_members)
+    sizes = offsets.diff()
+    factors = (index.num_entities / sizes.clamp(min=1).to(dtype)).pow(loss.range_weight)
+    weights_in_range = (factors - 1).repeat_interleave(sizes)
+    if candidates is not None:
+        weights_in_range *= candidates[members]
     # each answer is in the range of its relation
-    return SideWeights(positives, queries, candidates, (1 + loss.range_weight) * by_answer, ranges)
+    by_answer = by_answer * factors[relations][index.query_index]
+    return SideWeights(positives, queries, candidates, by_answer, Ranges(offsets.tolist(), members, weights_in_range))
 
 
 def _given(weight: float | None) -> float:

@@ -162,7 +162,8 @@ def enumerated_queries(
             if loss.range_weight:
                 answers = {triple[column] for triple in observed.tolist() if triple[1] == relation}
                 in_range = torch.tensor([e in answers for e in range(model.num_entities)])
-                weights = torch.where(in_range, (1 + loss.range_weight) * weights, weights)
+                factor = (model.num_entities / len(answers)) ** loss.range_weight
+                weights = torch.where(in_range, factor * weights, weights)
             costs.append(cost(scores[where], labels[where] == 1, positive_weights, weight, weights))
     total = torch.stack(costs).sum() + len(targets) * enumerated_regularization(model, observed, loss)
     total = total + enumerated_duality(model, observed, factorization, loss, targets)
