@@ -27,7 +27,7 @@ from ..factorizations import Factorization, ScoreMoments, Weights
 from ..features import Features, factorize_model, features, represent
 from ..losses import AutomaticLoss, MomentLoss, NonSamplingLoss, check_loss
 from ..objectives import Objective, sum_of_norms
-from ..sweep import PlainSweep, Sweep, check_memory_budget
+from ..sweep import Sweep, check_memory_budget, fastest_sweep
 from ..triples import Batch, Batches, Side, TripleIndex
 from ..weighting import weigh_triples
 
@@ -221,7 +221,7 @@ class FactorizedTrainingLoop(TrainingLoop[Batch], ABC):
     @cached_property
     def _sweep(self) -> Sweep:
         """The way to visit the observed triples."""
-        return PlainSweep(self.memory_budget)
+        return fastest_sweep(self.memory_budget)
 
     @property
     def num_entities(self) -> int:
