@@ -1,4 +1,4 @@
-"""Queries that meet all candidates: products with their Gram matrix, for blocks of queries."""
+"""Queries that meet all candidates: products with the candidates' Gram matrix, for blocks of queries."""
 
 from __future__ import annotations
 
@@ -6,91 +6,101 @@ import torch
 from torch import Tensor
 
 from ..moments import Moments, ScoreMoments, add_gram, mirror
-from ..objectives import Scores
 from . import kernels
-from .base import Gradients, Problem
+from .base import Gradients
 from .plan import Rows
 from .work import Work
 
 __all__ = [
-    "meet_candidates",
+    "Candidates",
 ]
 
 
-def meet_candidates(
-    problem: Problem, candidates: Moments, work: Work, gradients: Gradients | None, size: int, slopes: Tensor | None = None
-) -> Tensor:
-    r"""Sum what the candidates cost, from the moments $k^\top q$ and $q^\top G q$ of their scores, and add the gradients.
+class Candidates:
+    r"""The moments $k^\top q$ and $q^\top G q$ of the scores of all candidates, for blocks of queries, and their gradients.
 
-    By the moments, the gradients are $\sum_q a_q q$ and $\sum_q b_q q q^\top$, by a query $a_q k + 2 b_q G q$, where a and b are
-    the derivatives of the objective.
-
-    :param problem: the problem
-    :param candidates: the moments of the candidates' features
-    :param work: the problem as arrays
-    :param gradients: the gradients to add to; none, if they are not needed
-    :param size: the number of queries in a block
-    :param slopes: shape: (n,), the scores of all answers, which the derivatives of the costs by them are written over; none,
-        if answers and candidates cost what they cost apart from each other
-    :return: the sum
+    If a cost has the derivatives $a_q$ and $b_q$ by these moments, the gradients are $\sum_q a_q q$ by $k$,
+    $\sum_q b_q q q^\top$ by $G$, and $a_q k + 2 b_q G q$ by each query.
     """
-    objective, given, plan = problem.objective, problem.given, work.plan
-    # new memory costs as much as what is done with it
-    memory = given.new_empty(3, min(size, len(plan.pairs)), work.keys.shape[1])
-    total = given.new_zeros(())
-    for rows in plan.rows(size):
-        n = rows.queries.stop - rows.queries.start
-        queries, by_gram, scaled = memory[:, :n]
-        pairs = plan.pairs[rows.queries]
-        kernels.MAKE_QUERIES(rows.cuts, pairs, *work.form, queries.numpy())
-        torch.mm(queries, candidates.second, out=by_gram)
-        second = given.new_empty(n)
-        kernels.MULTIPLY_ROWS(rows.cuts, queries.numpy(), by_gram.numpy(), second.numpy())
-        first = queries @ candidates.first if objective.needs_first else given.new_zeros(n)
-        scores = _scores(problem, rows, ScoreMoments(candidates.count, first, second), slopes)
-        if gradients is None:
-            total += objective.cost(scores)
-            continue
-        costs = objective.costs(scores)
-        total += costs.total
-        if slopes is not None:
-            slopes[rows.triples] = costs.positives
-        by_first = given.new_empty(0)
-        if costs.first is not None and gradients.first is not None:
-            by_first = costs.first.contiguous()
-            gradients.first.addmv_(queries.T, by_first)
-        by_second = torch.zeros_like(second) if costs.second is None else costs.second
-        if gradients.second is not None:
-            add_gram(gradients.second, queries, torch.mul(queries, by_second[:, None], out=scaled))
-        kernels.PULL_BACK(
-            rows.entity_cuts,
-            rows.order,
-            pairs,
-            *work.form,
-            by_gram.numpy(),
-            (2 * by_second).numpy(),
-            by_first.numpy(),
-            candidates.first.contiguous().numpy(),
-            work.by_given,
-            work.by_relation,
+
+    def __init__(self, features: Moments, work: Work, gradients: Gradients | None, size: int):
+        """Allocate memory for a block: new memory costs as much as what is done with it.
+
+        :param features: the moments of the candidates' features, $k$ and $G$
+        :param work: the problem as arrays
+        :param gradients: the gradients to add to; none, if they are not needed
+        :param size: the number of queries in a block, at most
+        """
+        self.features, self.work, self.gradients = features, work, gradients
+        self._memory = features.first.new_empty(3, min(size, len(work.plan.pairs)), len(features.first))
+
+    def _block(self, rows: Rows, factors: Tensor | None = None) -> Tensor:
+        """Make the queries of a block, those times factors, if there are any, and memory for one matrix more."""
+        memory = self._memory[:, : rows.queries.stop - rows.queries.start]
+        factors = memory.new_empty(0) if factors is None else factors
+        kernels.MAKE_QUERIES(
+            rows.cuts, self.work.pairs, *self.work.form, factors.numpy(), memory[0].numpy(), memory[1].numpy()
         )
-    if gradients is not None and gradients.second is not None:
-        mirror(gradients.second)
-    return total
+        return memory
 
+    def meet(self, rows: Rows, needs_first: bool) -> ScoreMoments:
+        """Compute the moments of a block.
 
-def _scores(problem: Problem, rows: Rows, moments: ScoreMoments, slopes: Tensor | None) -> Scores:
-    """Collect what an objective sees of a block of queries."""
-    weights = problem.side.weights.take(rows.queries, rows.triples)
-    if slopes is None:
-        none = torch.empty(0, dtype=torch.long)
-        return Scores(moments.second.new_empty(0), none, moments, query_weights=weights.queries)
-    query_index = torch.repeat_interleave(problem.side.index.counts[rows.queries])
-    return Scores(
-        positives=slopes[rows.triples].clone(),
-        query_index=query_index,
-        candidates=moments,
-        positive_weights=weights.positives,
-        query_weights=weights.queries,
-        answer_weights=weights.answers,
-    )
+        :param rows: the block
+        :param needs_first: whether the first moment is needed
+        :return: the moments, shape: (b,) each
+        """
+        queries, _, by_gram = self._block(rows)
+        torch.mm(queries, self.features.second, out=by_gram)
+        second = queries.new_empty(len(queries))
+        kernels.MULTIPLY_ROWS(rows.cuts, queries.numpy(), by_gram.numpy(), second.numpy())
+        first = queries @ self.features.first if needs_first else torch.zeros_like(second)
+        return ScoreMoments(self.features.count, first, second)
+
+    def differentiate(self, rows: Rows, first: Tensor | None, second: Tensor | None) -> Tensor:
+        """Add the gradients of the block that was just met, and return those by its queries.
+
+        :param rows: the block
+        :param first: shape: (b,), the derivatives by the first moments; none, if they are zero
+        :param second: shape: (b,), likewise
+        :return: shape: (b, m), the gradients by queries
+        """
+        queries, scaled, by_query = self._memory[:, : rows.queries.stop - rows.queries.start]
+        if second is None:
+            by_query.zero_()
+        else:
+            self._add_second(queries, torch.mul(queries, second[:, None], out=scaled))
+            by_query.mul_(2 * second[:, None])
+        return self._add_first(queries, by_query, first)
+
+    def meet_linearly(self, rows: Rows, first: Tensor | None, second: Tensor) -> Tensor:
+        """Do both at once, if the derivatives are known beforehand, since the cost is linear in the moments.
+
+        :param rows: the block
+        :param first: shape: (b,), the derivatives by the first moments; none, if they are zero
+        :param second: shape: (b,), those by the second moments
+        :return: shape: (b, m), the gradients by queries
+        """
+        queries, scaled, by_query = self._block(rows, second)
+        self._add_second(queries, scaled)
+        torch.addmm(by_query, scaled, self.features.second, beta=0, alpha=2, out=by_query)
+        return self._add_first(queries, by_query, first)
+
+    def _add_second(self, queries: Tensor, scaled: Tensor) -> None:
+        if self.gradients is not None and self.gradients.second is not None:
+            add_gram(self.gradients.second, queries, scaled)
+
+    def _add_first(self, queries: Tensor, by_query: Tensor, first: Tensor | None) -> Tensor:
+        if first is not None and self.gradients is not None and self.gradients.first is not None:
+            self.gradients.first.addmv_(queries.T, first)
+            by_query.addr_(first, self.features.first)
+        return by_query
+
+    def finish(self) -> Tensor:
+        """Complete the gradients after the last block, and return what the candidates cost, if it is linear in the moments."""
+        total = self.features.first.new_zeros(())
+        if self.gradients is not None and self.gradients.second is not None:
+            total += (mirror(self.gradients.second) * self.features.second).sum()
+        if self.gradients is not None and self.gradients.first is not None:
+            total += self.gradients.first @ self.features.first
+        return total

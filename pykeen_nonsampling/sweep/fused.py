@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
 from ..factorizations import TrilinearForm
-from ..objectives import Scores, SquaredObjective
-from ..triples import SideWeights, TripleIndex
+from ..moments import ScoreMoments
+from ..objectives import Costs, Scores, SquaredObjective
+from ..triples import TripleIndex
 from . import kernels
 from .base import Gradients, Problem, free_memory
-from .candidates import meet_candidates
+from .candidates import Candidates
 from .plain import PlainSweep, add_norms, zero_gradients
-from .plan import Plan
+from .plan import Plan, Rows
 from .threads import num_threads
 from .work import Work
 
@@ -72,34 +74,20 @@ class FusedSweep:
         """
         if not self.applies(problem):
             return self.plain(problem, differentiate)
-        index, weights = problem.side.index, problem.side.weights
-        given, answers, candidates, objective = problem.given, problem.answers, problem.candidates, problem.objective
+        index, given, answers, objective = problem.side.index, problem.given, problem.answers, problem.objective
         gradients = zero_gradients(problem) if differentiate else None
         by_relation = self._gradients_by_relation(problem, differentiate)
-        work = Work.of(problem, self._plan(problem.side.index, len(by_relation)), gradients, by_relation)
-        total = given.new_zeros(())
+        plan = self._plan(index, len(by_relation))
+        work = Work.of(problem, plan, gradients, by_relation)
+        size, candidates = max(1, index.num_queries), None
+        if problem.candidates is not None:
+            size = self._size(problem)
+            candidates = Candidates(problem.candidates, work, gradients, size)
         slopes = given.new_empty(len(index))
-        # whether the objective has to see answers and candidates of a query together
-        together = candidates is not None and objective.needs_queries
         if gradients is not None and type(objective) is SquaredObjective:
-            targets = objective.positive_target, objective.negative_target
-            total += work.visit(kernels.SQUARE, slopes, weights, targets, problem.norm_weight)
+            total = _solve_squared(problem, objective, work, candidates, plan.rows(size), slopes)
         else:
-            total += work.visit(kernels.SCORE, slopes, SideWeights(), (0.0, 0.0), problem.norm_weight)
-            if candidates is not None and together:
-                total += meet_candidates(problem, candidates, work, gradients, self._size(problem), slopes)
-            else:
-                scores = Scores(slopes, index.query_index, None, weights.positives, weights.queries, weights.answers)
-                if gradients is None:
-                    total += objective.cost(scores)
-                else:
-                    costs = objective.costs(scores)
-                    total += costs.total
-                    slopes = costs.positives.contiguous()
-            if gradients is not None:
-                work.visit(kernels.USE_SLOPES, slopes, SideWeights(), (0.0, 0.0), problem.norm_weight)
-        if candidates is not None and not together:
-            total += meet_candidates(problem, candidates, work, gradients, self._size(problem))
+            total = _solve(problem, work, candidates, plan.rows(size), slopes, gradients is not None)
         if problem.norm_weight:
             counts = index.answers.bincount(minlength=len(answers))
             total += add_norms(answers, counts, problem.norm_weight, None if gradients is None else gradients.answers)
@@ -130,3 +118,57 @@ class FusedSweep:
         memory = free_memory(x.device) // 4 if self.memory_budget is None else self.memory_budget
         elements = min(CACHED_ELEMENTS, memory // (MATRICES * x.element_size()))
         return max(1, elements // max(1, x.shape[1]))
+
+
+def _solve(
+    problem: Problem, work: Work, candidates: Candidates | None, blocks: Sequence[Rows], slopes: Tensor, differentiate: bool
+) -> Tensor:
+    """Sum what queries cost, and add their gradients: score the answers, let the objective see the scores, and visit again."""
+    objective, total = problem.objective, problem.given.new_zeros(())
+    weights = work.plan.sort_weights(problem.side.weights, problem.side.index)
+    for rows in blocks:
+        total += work.visit(rows, kernels.SCORE, slopes, problem.norm_weight)
+        part = weights.take(rows.queries, rows.triples)
+        scores = Scores(
+            positives=slopes[rows.triples],
+            query_index=torch.repeat_interleave(work.plan.counts[rows.queries]),
+            candidates=None if candidates is None else candidates.meet(rows, objective.needs_first),
+            positive_weights=part.positives,
+            query_weights=part.queries,
+            answer_weights=part.answers,
+        )
+        if not differentiate:
+            total += objective.cost(scores)
+            continue
+        costs = objective.costs(scores)
+        total += costs.total
+        slopes[rows.triples] = costs.positives
+        more = None if candidates is None else candidates.differentiate(rows, costs.first, costs.second)
+        work.visit(rows, kernels.USE_SLOPES, slopes, problem.norm_weight, more)
+    if candidates is not None:
+        candidates.finish()
+    return total
+
+
+def _solve_squared(
+    problem: Problem, objective: SquaredObjective, work: Work, candidates: Candidates | None, blocks: Sequence[Rows], slopes: Tensor
+) -> Tensor:
+    """Do the same for the squared objective in a single visit. It is linear in the candidates' moments."""
+    total = problem.given.new_zeros(())
+    weights = work.plan.sort_weights(problem.side.weights, problem.side.index)
+    linear: Costs | None = None
+    if candidates is not None:
+        zeros = total.expand(len(work.plan.pairs))
+        moments, none = ScoreMoments(candidates.features.count, zeros, zeros), total.new_empty(0)
+        linear = objective.costs(Scores(none, none.long(), moments, query_weights=weights.queries))
+        total += linear.total
+    for rows in blocks:
+        more = None
+        if candidates is not None and linear is not None and linear.second is not None:
+            first = None if linear.first is None else linear.first[rows.queries]
+            more = candidates.meet_linearly(rows, first, linear.second[rows.queries])
+        targets = objective.positive_target, objective.negative_target
+        total += work.visit(rows, kernels.SQUARE, slopes, problem.norm_weight, more, weights, targets)
+    if candidates is not None:
+        total += candidates.finish()
+    return total

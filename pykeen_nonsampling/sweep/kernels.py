@@ -20,7 +20,6 @@ __all__ = [
     "LEFT_OUT",
     "MAKE_QUERIES",
     "MULTIPLY_ROWS",
-    "PULL_BACK",
     "SCORE",
     "SECOND",
     "SQUARE",
@@ -78,6 +77,18 @@ def _fill(target, value):
 
 
 @compiled()
+def _copy(target, x):
+    for i in range(uint64(len(target))):
+        target[i] = x[i]
+
+
+@compiled()
+def _scale(target, factor, x):
+    for i in range(uint64(len(target))):
+        target[i] = factor * x[i]
+
+
+@compiled()
 def _contract(terms, coefficients, width, x, y, target):
     """Add the products of blocks of x and y to blocks of the target, cf. ``factorizations.trilinear``."""
     n = uint64(width)
@@ -125,7 +136,6 @@ def _contract(terms, coefficients, width, x, y, target):
 def _visit(
     part,
     cuts,
-    order,
     pairs,
     offsets,
     answers,
@@ -143,15 +153,15 @@ def _visit(
     answer_weights,
     steps,
     norm_weight,
+    more,
     by_given,
     by_relation,
-):  # fmt: skip
-    """Visit queries with their answers, grouped by given entity, and return the sum of what they cost.
+):
+    """Visit queries with their answers, and return the sum of what they cost.
 
     :param part: which of the parts to visit
-    :param cuts: shape: (parts + 1,), where parts begin in the order; no given entity is in two parts
-    :param order: shape: (q,), the queries in the order to visit them
-    :param pairs: shape: (q, 2), the given entity and the relation of each query
+    :param cuts: shape: (parts + 1,), where parts begin among the queries; no given entity is in two parts
+    :param pairs: shape: (q, 2), the given entity and the relation of each query, grouped by entity
     :param offsets: shape: (q + 1,), where the answers of each query begin
     :param answers: shape: (n,), the answers
     :param terms: shape: (3, terms, 4), the positions of three blocks, and flags; for each of the three directions
@@ -168,6 +178,7 @@ def _visit(
     :param answer_weights: shape: (n,) or (1,)
     :param steps: shape: (3,), 1 where there are many weights, and 0 where there is one for all
     :param norm_weight: the weight of each query's squared norm, once per answer
+    :param more: shape: (b, m) or (0, m), the gradients by the queries between the first and the last cut that are known already
     :param by_given: shape: (num_entities, k), the gradient to add to
     :param by_relation: shape: (parts, num_relations, l), likewise, one per part
     """
@@ -176,17 +187,19 @@ def _visit(
     positive_target, negative_target = targets[0], targets[1]
     weigh_positives, weigh_queries, weigh_answers = steps[0], steps[1], steps[2]
     total = 0.0
-    for place in range(cuts[part], cuts[part + 1]):
-        q = order[place]
+    for q in range(cuts[part], cuts[part + 1]):
         start, stop = offsets[q], offsets[q + 1]
         x, y = given[pairs[q, 0]], relations[pairs[q, 1]]
         _fill(query, number(0))
         _contract(terms[TO_ANSWER], coefficients[TO_ANSWER], width, x, y, query)
-        _fill(by_query, number(0))
+        if len(more):
+            _copy(by_query, more[q - cuts[0]])
+        else:
+            _fill(by_query, number(0))
         if norm_weight != 0:
             factor = number(norm_weight * (stop - start))
             total += factor * _dot(query, query)
-            _add(by_query, number(2) * factor, query)
+            _add(by_query, factor + factor, query)
         if mode == SCORE:
             for n in range(start, stop):
                 slopes[n] = _dot(query, keys[answers[n]])
@@ -211,15 +224,28 @@ def _visit(
 
 @compiled()
 def _collect(
-    part, cuts, run_answers, run_relations, run_offsets, run_given, triples, terms, coefficients, width, given, relations, slopes, by_answer
-):  # fmt: skip
+    part,
+    cuts,
+    run_answers,
+    run_relations,
+    run_offsets,
+    run_given,
+    triples,
+    terms,
+    coefficients,
+    width,
+    given,
+    relations,
+    slopes,
+    by_answer,
+):
     r"""Add $\sum_n s_n q_n$ over the triples of each answer to its gradient, with slopes $s_n$.
 
     Triples are grouped by answer, then by relation. A query is linear in the features of its given entity, so it is enough to
     make one query of their weighted sum for each group.
 
     :param part: which of the parts to visit
-    :param cuts: shape: (parts + 1,), where parts begin; no answer is in two parts
+    :param cuts: shape: (parts + 1,), where parts begin among the groups; no answer is in two parts
     :param run_answers: shape: (g,), the answer of each group; likewise its relation
     :param run_relations: shape: (g,)
     :param run_offsets: shape: (g + 1,), where the triples of each group begin
@@ -238,46 +264,22 @@ def _collect(
 
 
 @compiled()
-def _make_queries(part, cuts, pairs, terms, coefficients, width, given, relations, queries):
-    """Write the queries of some pairs, shape: (b, m)."""
+def _make_queries(part, cuts, pairs, terms, coefficients, width, given, relations, factors, queries, scaled):
+    """Write queries, shape: (b, m), and the same times factors, shape: (b,), if there are any."""
     for q in range(cuts[part], cuts[part + 1]):
-        _fill(queries[q], queries.dtype.type(0))
-        x, y = given[pairs[q, 0]], relations[pairs[q, 1]]
-        _contract(terms[TO_ANSWER], coefficients[TO_ANSWER], width, x, y, queries[q])
+        query = queries[q - cuts[0]]
+        _fill(query, queries.dtype.type(0))
+        _contract(terms[TO_ANSWER], coefficients[TO_ANSWER], width, given[pairs[q, 0]], relations[pairs[q, 1]], query)
+        if len(factors):
+            _scale(scaled[q - cuts[0]], factors[q - cuts[0]], query)
     return 0.0
 
 
 @compiled()
 def _multiply_rows(part, cuts, x, y, products):
     """Write the scalar product of each row of x and that of y, shape: (b,)."""
-    for q in range(cuts[part], cuts[part + 1]):
+    for q in range(cuts[part] - cuts[0], cuts[part + 1] - cuts[0]):
         products[q] = _dot(x[q], y[q])
-    return 0.0
-
-
-@compiled()
-def _pull_back(
-    part, cuts, order, pairs, terms, coefficients, width, given, relations, by_query, factors, shifts, shift, by_given, by_relation
-):  # fmt: skip
-    r"""Add the gradients by features from $a_i g_i + b_i s$, the gradients by queries.
-
-    :param cuts: shape: (parts + 1,), where parts begin in the order; no given entity is in two parts
-    :param order: shape: (b,), the rows grouped by given entity
-    :param by_query: shape: (b, m), the vectors $g_i$, which are overwritten
-    :param factors: shape: (b,), the numbers $a_i$
-    :param shifts: shape: (b,) or (0,), the numbers $b_i$; none, if they are zero
-    :param shift: shape: (m,), the vector s
-    """
-    for place in range(cuts[part], cuts[part + 1]):
-        q = order[place]
-        g, factor = by_query[q], factors[q]
-        for i in range(uint64(len(g))):
-            g[i] *= factor
-        if len(shifts):
-            _add(g, shifts[q], shift)
-        e, r = pairs[q, 0], pairs[q, 1]
-        _contract(terms[TO_GIVEN], coefficients[TO_GIVEN], width, g, relations[r], by_given[e])
-        _contract(terms[TO_RELATION], coefficients[TO_RELATION], width, given[e], g, by_relation[part, r])
     return 0.0
 
 
@@ -316,14 +318,6 @@ def _multiply_all_rows(cuts, *arguments):
     return totals
 
 
-@compiled(parallel=True)
-def _pull_all_back(cuts, *arguments):
-    totals = np.zeros(len(cuts) - 1)
-    for part in prange(len(cuts) - 1):
-        totals[part] = _pull_back(part, cuts, *arguments)
-    return totals
-
-
 class Kernel:
     """A function that does one part of the work, and one that does all parts at once."""
 
@@ -352,4 +346,3 @@ VISIT = Kernel(_visit, _visit_all)
 COLLECT = Kernel(_collect, _collect_all)
 MAKE_QUERIES = Kernel(_make_queries, _make_all_queries)
 MULTIPLY_ROWS = Kernel(_multiply_rows, _multiply_all_rows)
-PULL_BACK = Kernel(_pull_back, _pull_all_back)

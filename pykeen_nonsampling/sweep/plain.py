@@ -183,12 +183,12 @@ def add_norms(x: Tensor, counts: Tensor, weight: float, gradient: Tensor | None 
 
 def zero_gradients(problem: Problem) -> Gradients:
     """Make gradients to add to."""
-    given = torch.zeros_like(problem.given)
+    given = problem.given.new_zeros(problem.given.shape)
     candidates = problem.candidates
     return Gradients(
         given=given,
-        relations=torch.zeros_like(problem.relations),
-        answers=given if problem.answers is problem.given else torch.zeros_like(problem.answers),
+        relations=problem.relations.new_zeros(problem.relations.shape),
+        answers=given if problem.answers is problem.given else problem.answers.new_zeros(problem.answers.shape),
         first=None if candidates is None else torch.zeros_like(candidates.first),
         second=None if candidates is None else torch.zeros_like(candidates.second),
     )

@@ -12,7 +12,7 @@ from ..factorizations import Layout, TrilinearForm
 from ..triples import SideWeights
 from . import kernels
 from .base import Gradients, Problem
-from .plan import Plan
+from .plan import Plan, Rows
 
 __all__ = [
     "Work",
@@ -65,39 +65,66 @@ class Work:
         """The arguments that all loops have in common."""
         return self.terms, self.coefficients, self.width, self.given, self.relations
 
-    def visit(self, mode: int, slopes: Tensor, weights: SideWeights, targets: tuple[float, float], norm_weight: float) -> float:
-        """Visit all queries with their answers, cf. :func:`kernels._visit`."""
-        plan, number = self.plan, self.given.dtype.type
-        many = [x if isinstance(x, Tensor) else slopes.new_tensor([x]) for x in (weights.positives, weights.queries, weights.answers)]
-        steps = np.array([int(isinstance(x, Tensor)) for x in (weights.positives, weights.queries, weights.answers)])
+    @property
+    def pairs(self) -> Any:
+        """The given entity and the relation of each query."""
+        return self.plan.pairs.numpy()
+
+    def visit(
+        self,
+        rows: Rows,
+        mode: int,
+        slopes: Tensor,
+        norm_weight: float,
+        more: Tensor | None = None,
+        weights: SideWeights = SideWeights(),  # noqa: B008
+        targets: tuple[float, float] = (1.0, 0.0),
+    ) -> float:
+        """Visit queries with their answers, cf. ``kernels``.
+
+        :param rows: the queries
+        :param mode: what to do with their answers
+        :param slopes: shape: (n,), the scores of all answers, or the derivatives of the cost by them
+        :param norm_weight: the weight of each query's squared norm, once per answer
+        :param more: shape: (b, m), gradients by these queries that are known already
+        :param weights: the weights of all queries and answers, for the squared objective
+        :param targets: its targets of positives and negatives
+        :return: what they cost
+        """
+        all_weights, given = [weights.positives, weights.queries, weights.answers], self.given
+        arrays = [x.to(slopes.dtype).contiguous() if isinstance(x, Tensor) else slopes.new_tensor([x]) for x in all_weights]
         return kernels.VISIT(
-            plan.cuts,
-            plan.order,
-            plan.pairs,
-            plan.offsets,
-            plan.answers,
+            rows.cuts,
+            self.pairs,
+            self.plan.offsets.numpy(),
+            self.plan.answers.numpy(),
             *self.form,
             self.keys,
             mode,
             slopes.numpy(),
-            np.array(targets, dtype=number),
-            *(x.to(slopes.dtype).contiguous().numpy() for x in many),
-            steps,
+            np.array(targets, dtype=given.dtype),
+            *(x.numpy() for x in arrays),
+            np.array([isinstance(x, Tensor) for x in all_weights], dtype=np.int64),
             norm_weight,
+            given[:0, :0] if more is None else more.numpy(),
             self.by_given,
             self.by_relation,
         )
 
     def collect(self, slopes: Tensor, by_answer: Tensor) -> None:
-        """Add the gradients by answers, cf. :func:`kernels._collect`."""
+        """Add the gradients by answers, cf. ``kernels``.
+
+        :param slopes: shape: (n,), the derivatives of the cost by the scores of answers
+        :param by_answer: shape: (num_entities, m), the gradients to add to
+        """
         plan = self.plan
         kernels.COLLECT(
             plan.run_cuts,
-            plan.run_answers,
-            plan.run_relations,
-            plan.run_offsets,
-            plan.run_given,
-            plan.triples,
+            plan.run_answers.numpy(),
+            plan.run_relations.numpy(),
+            plan.run_offsets.numpy(),
+            plan.run_given.numpy(),
+            plan.triples.numpy(),
             *self.form,
             slopes.numpy(),
             by_answer.numpy(),
