@@ -97,7 +97,7 @@ class Candidates:
         return by_query
 
     def finish(self) -> Tensor:
-        """Complete the gradients after the last block, and return what the candidates cost, if it is linear in the moments."""
+        """Complete the gradients after the last block, and return the cost, if it is linear in the moments."""
         total = self.features.first.new_zeros(())
         if self.gradients is not None and self.gradients.second is not None:
             total += (mirror(self.gradients.second) * self.features.second).sum()

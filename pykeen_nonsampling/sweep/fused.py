@@ -37,17 +37,17 @@ RELATION_MEMORY = 2**28
 class FusedSweep:
     """Visits each query with its answers once, and each answer with its queries.
 
-    A query is made of its given entity and its relation. While it is in cache, its answers are scored, the cost of their scores
-    is differentiated, and the gradients of query, given entity and relation follow. The squared objective is a part of the loop;
-    others see the scores of all answers first, and a second visit adds the gradients.
+    A query is made of its given entity and its relation. While it is in cache, its answers are scored, the cost of their
+    scores is differentiated, and the gradients of query, given entity and relation follow. The squared objective is a part
+    of the loop. Others see the scores of all answers first, and a second visit adds the gradients.
 
-    Queries are grouped by given entity, and divided between threads such that no entity belongs to two of them. Likewise, a visit
-    to answers, grouped by answer, adds their gradients. So there are no locks, and the same number of threads gives the same bits.
-    Only for relations, each thread has a gradient of its own.
+    Queries are grouped by given entity, and divided between threads such that no entity belongs to two of them. Likewise, a
+    visit to answers adds their gradients. So there are no locks, and the same number of threads gives the same bits. Only
+    for relations, each thread has a gradient of its own.
 
-    If each query meets all candidates, products with their Gram matrix remain, for blocks of queries.
+    If each query meets all candidates, there are products of matrices for a block of queries before each visit.
 
-    This is for forms made of trilinear products, in single or double precision, on a CPU. For others, it is :class:`PlainSweep`.
+    This is for forms made of trilinear products, in single or double precision, on a CPU. :class:`PlainSweep` does the rest.
     """
 
     def __init__(self, memory_budget: int | None = None):
@@ -76,8 +76,13 @@ class FusedSweep:
             return self.plain(problem, differentiate)
         index, given, answers, objective = problem.side.index, problem.given, problem.answers, problem.objective
         gradients = zero_gradients(problem) if differentiate else None
-        by_relation = self._gradients_by_relation(problem, differentiate)
-        plan = self._plan(index, len(by_relation))
+        parts = self._num_parts(problem)
+        plan = self._plan(index, parts)
+        by_relation = problem.relations[:0, None]
+        if gradients is not None:
+            by_relation = gradients.relations[None]
+            if parts > 1:
+                by_relation = by_relation.new_zeros(parts, *problem.relations.shape)
         work = Work.of(problem, plan, gradients, by_relation)
         size, candidates = max(1, index.num_queries), None
         if problem.candidates is not None:
@@ -93,7 +98,8 @@ class FusedSweep:
             total += add_norms(answers, counts, problem.norm_weight, None if gradients is None else gradients.answers)
         if gradients is not None:
             work.collect(slopes, gradients.answers)
-            torch.sum(by_relation, dim=0, out=gradients.relations)
+            if parts > 1:
+                torch.sum(by_relation, dim=0, out=gradients.relations)
         return total, gradients
 
     def _plan(self, index: TripleIndex, parts: int) -> Plan:
@@ -103,14 +109,11 @@ class FusedSweep:
             plan = self._plans[index] = Plan(index, parts)
         return plan
 
-    def _gradients_by_relation(self, problem: Problem, differentiate: bool) -> Tensor:
-        """Make a gradient by relations for each thread, for as many threads as there is memory for."""
-        threads, relations = num_threads(), problem.relations
-        if not differentiate:
-            return relations.new_empty(threads, 0, 0)
-        size = max(1, relations.numel() * relations.element_size())
+    def _num_parts(self, problem: Problem) -> int:
+        """Determine the number of threads: as many as there is memory for, since each has its own gradient by relations."""
+        relations = problem.relations
         memory = RELATION_MEMORY if self.memory_budget is None else self.memory_budget
-        return relations.new_zeros(max(1, min(threads, memory // size)), *relations.shape)
+        return max(1, min(num_threads(), memory // max(1, relations.numel() * relations.element_size())))
 
     def _size(self, problem: Problem) -> int:
         """Determine the number of queries in a block."""
@@ -123,7 +126,7 @@ class FusedSweep:
 def _solve(
     problem: Problem, work: Work, candidates: Candidates | None, blocks: Sequence[Rows], slopes: Tensor, differentiate: bool
 ) -> Tensor:
-    """Sum what queries cost, and add their gradients: score the answers, let the objective see the scores, and visit again."""
+    """Sum what queries cost, and add their gradients: score answers, let the objective see the scores, and visit again."""
     objective, total = problem.objective, problem.given.new_zeros(())
     weights = work.plan.sort_weights(problem.side.weights, problem.side.index)
     for rows in blocks:
@@ -151,7 +154,12 @@ def _solve(
 
 
 def _solve_squared(
-    problem: Problem, objective: SquaredObjective, work: Work, candidates: Candidates | None, blocks: Sequence[Rows], slopes: Tensor
+    problem: Problem,
+    objective: SquaredObjective,
+    work: Work,
+    candidates: Candidates | None,
+    blocks: Sequence[Rows],
+    slopes: Tensor,
 ) -> Tensor:
     """Do the same for the squared objective in a single visit. It is linear in the candidates' moments."""
     total = problem.given.new_zeros(())

@@ -1,7 +1,7 @@
-"""Loops over queries and answers, compiled by Numba: each vector is read once, and all that is done with it is done in cache.
+"""Loops over queries and answers, compiled by Numba: a vector is read once, and stays in cache until all is done with it.
 
-This module is imported only where Numba is installed. All arrays are contiguous. Each function does one *part* of the work, and
-no two parts write to the same memory, so that they may run at the same time, as a :class:`Kernel` lets them.
+This module is imported only where Numba is installed. All arrays are contiguous. Each function does one *part* of the work,
+and no two parts write to the same memory, so that they may run at the same time, as a :class:`Kernel` lets them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ FIRST, SECOND, TARGET, CONSTANT, LEFT_OUT = 1, 2, 4, 8, 16
 
 def compiled(parallel: bool = False) -> Callable[[Callable[..., Any]], Any]:
     """Compile a function when it is first called. Sums may be taken in any order, but what is not finite stays visible."""
-    options: dict[str, Any] = dict(nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"}, parallel=parallel)
+    options: dict[str, Any] = dict(
+        nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"}, parallel=parallel
+    )
 
     def compile_lazily(function: Callable[..., Any]) -> Any:
         try:
@@ -178,7 +180,7 @@ def _visit(
     :param answer_weights: shape: (n,) or (1,)
     :param steps: shape: (3,), 1 where there are many weights, and 0 where there is one for all
     :param norm_weight: the weight of each query's squared norm, once per answer
-    :param more: shape: (b, m) or (0, m), the gradients by the queries between the first and the last cut that are known already
+    :param more: shape: (b, m) or (0, 0), what is known already of the gradients by queries, from the first cut to the last
     :param by_given: shape: (num_entities, k), the gradient to add to
     :param by_relation: shape: (parts, num_relations, l), likewise, one per part
     """
@@ -241,8 +243,8 @@ def _collect(
 ):
     r"""Add $\sum_n s_n q_n$ over the triples of each answer to its gradient, with slopes $s_n$.
 
-    Triples are grouped by answer, then by relation. A query is linear in the features of its given entity, so it is enough to
-    make one query of their weighted sum for each group.
+    Triples are grouped by answer, then by relation. A query is linear in the features of its given entity, so one query, of
+    their weighted sum, is enough for each group.
 
     :param part: which of the parts to visit
     :param cuts: shape: (parts + 1,), where parts begin among the groups; no answer is in two parts
