@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
@@ -32,16 +34,17 @@ class Candidates:
         :param size: the number of queries in a block, at most
         """
         self.features, self.work, self.gradients = features, work, gradients
-        self._memory = features.first.new_empty(3, min(size, len(work.plan.pairs)), len(features.first))
+        shape = min(size, len(work.plan.pairs)), len(features.first)
+        self._matrices = [features.first.new_empty(shape) for _ in range(3)]
 
-    def _block(self, rows: Rows, factors: Tensor | None = None) -> Tensor:
-        """Make the queries of a block, those times factors, if there are any, and memory for one matrix more."""
-        memory = self._memory[:, : rows.queries.stop - rows.queries.start]
-        factors = memory.new_empty(0) if factors is None else factors
-        kernels.MAKE_QUERIES(
-            rows.cuts, self.work.pairs, *self.work.form, factors.numpy(), memory[0].numpy(), memory[1].numpy()
-        )
-        return memory
+    def _memory(self, rows: Rows) -> Iterator[Tensor]:
+        """Return memory for the queries of a block, those times factors, and the gradients by them, shape: (b, m) each."""
+        return (x[: rows.queries.stop - rows.queries.start] for x in self._matrices)
+
+    def _make_queries(self, rows: Rows, factors: Tensor) -> None:
+        """Make the queries of a block, and those times factors, if there are any."""
+        queries, scaled, _ = (x.numpy() for x in self._memory(rows))
+        kernels.MAKE_QUERIES(rows.cuts, self.work.pairs, *self.work.form, factors.numpy(), queries, scaled)
 
     def meet(self, rows: Rows, needs_first: bool) -> ScoreMoments:
         """Compute the moments of a block.
@@ -50,7 +53,8 @@ class Candidates:
         :param needs_first: whether the first moment is needed
         :return: the moments, shape: (b,) each
         """
-        queries, _, by_gram = self._block(rows)
+        queries, _, by_gram = self._memory(rows)
+        self._make_queries(rows, queries.new_empty(0))
         torch.mm(queries, self.features.second, out=by_gram)
         second = queries.new_empty(len(queries))
         kernels.MULTIPLY_ROWS(rows.cuts, queries.numpy(), by_gram.numpy(), second.numpy())
@@ -65,7 +69,7 @@ class Candidates:
         :param second: shape: (b,), likewise
         :return: shape: (b, m), the gradients by queries
         """
-        queries, scaled, by_query = self._memory[:, : rows.queries.stop - rows.queries.start]
+        queries, scaled, by_query = self._memory(rows)
         if second is None:
             by_query.zero_()
         else:
@@ -81,7 +85,8 @@ class Candidates:
         :param second: shape: (b,), those by the second moments
         :return: shape: (b, m), the gradients by queries
         """
-        queries, scaled, by_query = self._block(rows, second)
+        queries, scaled, by_query = self._memory(rows)
+        self._make_queries(rows, second)
         self._add_second(queries, scaled)
         torch.addmm(by_query, scaled, self.features.second, beta=0, alpha=2, out=by_query)
         return self._add_first(queries, by_query, first)

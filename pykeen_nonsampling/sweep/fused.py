@@ -174,7 +174,8 @@ def _solve_squared(
         more = None
         if candidates is not None and linear is not None and linear.second is not None:
             first = None if linear.first is None else linear.first[rows.queries]
-            more = candidates.meet_linearly(rows, first, linear.second[rows.queries])
+            # one number for all of them is no array that loops are compiled for
+            more = candidates.meet_linearly(rows, first, linear.second[rows.queries].contiguous())
         targets = objective.positive_target, objective.negative_target
         total += work.visit(rows, kernels.SQUARE, slopes, problem.norm_weight, more, weights, targets)
     if candidates is not None:

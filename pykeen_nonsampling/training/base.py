@@ -311,10 +311,12 @@ class FactorizedTrainingLoop(TrainingLoop[Batch], ABC):
         loss = self._sum(part, all_features, self.loss.objective(label_smoothing, num_entities=self.num_entities))
         if self.loss.regularization_weight:
             power = self.loss.regularization_power
-            entity_counts, relation_counts = part.occurrences
-            norms = [sum_of_norms(x, entity_counts, power) for x in vectors.entities]
-            norms += [sum_of_norms(x, relation_counts, power) for x in vectors.relations]
-            loss = loss + self.loss.regularization_weight * sum(norms)
+            weight, dtype = self.loss.regularization_weight, self._dtype
+            entity_weights, relation_weights = (weight * counts.to(dtype) for counts in part.occurrences)
+            for x in vectors.entities:
+                loss = loss + sum_of_norms(x, entity_weights, power)
+            for x in vectors.relations:
+                loss = loss + sum_of_norms(x, relation_weights, power)
         regularization = self.model.collect_regularization_term()
         if self.loss.reduction == "mean":
             # PyKEEN weighs sub-batches by their share
