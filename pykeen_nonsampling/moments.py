@@ -13,8 +13,13 @@ __all__ = [
     "Moments",
     "ScoreMoments",
     "Weights",
+    "add_gram",
     "gram",
+    "mirror",
 ]
+
+#: The width of the panels that a symmetric product is divided into on a CPU; narrower ones take longer than what they save
+PANEL = 128
 
 
 @dataclass(frozen=True)
@@ -103,7 +108,11 @@ class _Gram(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
         ctx.save_for_backward(x)
-        return x.T @ x
+        if x.device.type != "cpu":
+            return x.T @ x
+        result = x.new_empty(x.shape[1], x.shape[1])
+        add_gram(result, x, x, factor=0.0)
+        return mirror(result)
 
     @staticmethod
     @once_differentiable
@@ -115,3 +124,28 @@ class _Gram(torch.autograd.Function):
 def gram(x: Tensor) -> Tensor:
     r"""Compute the Gram matrix $\sum x x^\top$ of the rows; its gradient takes one matrix product instead of two."""
     return _Gram.apply(x)
+
+
+def _panels(width: int) -> list[slice]:
+    """Divide columns into panels; a few columns into a single one."""
+    size = PANEL if width >= 2 * PANEL else max(1, width)
+    return [slice(start, min(start + size, width)) for start in range(0, width, size)]
+
+
+def add_gram(target: Tensor, x: Tensor, y: Tensor, factor: float = 1.0) -> None:
+    r"""Add $x^\top y$, which has to be symmetric, to a matrix: above the diagonal, and wherever else it costs nothing.
+
+    :param target: shape: (m, m), the matrix
+    :param x: shape: (n, m), some rows
+    :param y: shape: (n, m), the same rows, perhaps scaled
+    :param factor: the factor of the matrix; 0, if its memory has no value yet
+    """
+    for panel in _panels(target.shape[0]):
+        target[: panel.stop, panel].addmm_(x[:, : panel.stop].T, y[:, panel], beta=factor)
+
+
+def mirror(target: Tensor) -> Tensor:
+    """Copy what :func:`add_gram` has left out from above the diagonal, and return the matrix."""
+    for panel in _panels(target.shape[0]):
+        target[panel, : panel.start] = target[: panel.start, panel].T
+    return target

@@ -33,6 +33,7 @@ from pykeen_nonsampling.factorizations import DistMultFactorization, ScoreMoment
 from pykeen_nonsampling.features import features
 from pykeen_nonsampling.objectives import Scores
 from pykeen_nonsampling.sweep import PlainSweep, Sweep
+from pykeen_nonsampling.sweep.fused import FusedSweep
 from pykeen_nonsampling.sweep.products import GatherProducts, SparseProducts
 from pykeen_nonsampling.training import FactorizedTrainingLoop
 
@@ -52,6 +53,7 @@ WEIGHTED: dict[str, Any] = dict(head_weight=lambda n: 0.3 + n, relation_weight="
 SWEEPS: dict[str, Callable[[int | None], Sweep]] = {
     "sparse": lambda memory_budget: PlainSweep(memory_budget, SparseProducts()),
     "gather": lambda memory_budget: PlainSweep(memory_budget, GatherProducts()),
+    "fused": FusedSweep,
 }
 
 
@@ -293,8 +295,10 @@ class FactorizationTestCase:
             ("gather", 1, 0.1, TripleWeighter(), WEIGHTED),
             ("sparse", 1, 0.0, TripleWeighter(), dict(reduction="mean", regularization_weight=0.3, duality_weight=0.4)),
             ("gather", None, 0.1, None, dict(reduction="mean", tail_weight="sqrt-popularity")),
+            ("fused", None, 0.0, None, dict(regularization_weight=0.3)),
+            ("fused", 1, 0.1, TripleWeighter(), dict(**WEIGHTED, duality_weight=0.4)),
         ],
-        ids=["plain", "weighted", "mean", "popularity"],
+        ids=["plain", "weighted", "mean", "popularity", "fused", "fused and weighted"],
     )
     def test_loss_and_gradients_equal_enumeration(
         self,
@@ -362,8 +366,17 @@ class FactorizationTestCase:
                 None,
                 dict(reduction="mean", regularization_weight=0.2, regularization_power=2.5, tail_weight=1.0),
             ),
+            ("fused", None, "both", 0.0, None, {}),
+            (
+                "fused",
+                1,
+                "both",
+                0.1,
+                QueryWeighter(),
+                dict(query_weight=weigh_by_everything, candidate_weight=0.7, duality_weight=0.4, **WEIGHTED),
+            ),
         ],
-        ids=["plain", "tail", "head", "weights", "mean"],
+        ids=["plain", "tail", "head", "weights", "mean", "fused", "fused and weighted"],
     )
     def test_local_loss_and_gradients_equal_enumeration(
         self,

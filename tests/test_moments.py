@@ -2,13 +2,24 @@
 
 import torch
 
-from pykeen_nonsampling.moments import Moments, Weights, gram
+from pykeen_nonsampling.moments import PANEL, Moments, Weights, add_gram, gram, mirror
 
 
 def test_gram() -> None:
     x = torch.randn(7, 3, dtype=torch.double, requires_grad=True)
     torch.testing.assert_close(gram(x), x.T @ x)
     assert torch.autograd.gradcheck(gram, x)
+
+
+def test_wide_gram_is_symmetric_though_only_half_of_it_is_computed() -> None:
+    x, w = torch.randn(50, 2 * PANEL + 3, dtype=torch.double, requires_grad=True), torch.rand(50, dtype=torch.double)
+    torch.testing.assert_close(gram(x), x.T @ x)
+    torch.testing.assert_close(*(torch.autograd.grad(y[:, :9].cos().sum(), x)[0] for y in (gram(x), x.T @ x)))
+    total = torch.zeros(x.shape[1], x.shape[1], dtype=torch.double)
+    for part in (slice(0, 20), slice(20, 50)):
+        add_gram(total, x[part].detach(), w[part, None] * x[part].detach())
+    assert not total[-1, 0]
+    torch.testing.assert_close(mirror(total), (x.T @ (w[:, None] * x)).detach())
 
 
 def test_shards_add_up_to_the_whole() -> None:

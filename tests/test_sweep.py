@@ -3,21 +3,40 @@
 from __future__ import annotations
 
 import gc
+import importlib.util
+import inspect
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
+import numba
 import pytest
 import torch
 from cases import SWEEPS
 from pykeen.datasets import Nations
 from pykeen.models import DistMult
-from pykeen.nn.modules import DistMultInteraction
+from pykeen.nn.modules import DistMultInteraction, RESCALInteraction
 from torch import Tensor
 
 from pykeen_nonsampling import NonSamplingLoss, NonSamplingTrainingLoop, Objective
 from pykeen_nonsampling.factorizations import factorize
 from pykeen_nonsampling.moments import Moments
 from pykeen_nonsampling.objectives import Scores, SquaredObjective
-from pykeen_nonsampling.sweep import PlainSweep, Problem, free_memory, plain, ranges, sum_of_costs
+from pykeen_nonsampling.sweep import (
+    PlainSweep,
+    Problem,
+    fastest_sweep,
+    free_memory,
+    fused,
+    kernels,
+    plain,
+    ranges,
+    sum_of_costs,
+)
+from pykeen_nonsampling.sweep.fused import FusedSweep
 from pykeen_nonsampling.sweep.products import GatherProducts, SparseProducts, products_for
 from pykeen_nonsampling.triples import Ranges, Side, SideWeights, TripleIndex
 
@@ -147,6 +166,156 @@ def test_without_gradient(sweep: str) -> None:
     with torch.inference_mode():
         sum_of_costs(make_problem(*features), sweeper)
     sum_of_costs(make_problem(*features), sweeper).backward()
+
+
+def solve(sweep: Any, problem: Problem) -> list[Tensor]:
+    """Compute sum and gradients."""
+    total, gradients = sweep(problem, True)
+    return [total, *(x for x in vars(gradients).values() if x is not None)]
+
+
+@pytest.fixture
+def threads() -> Iterator[Callable[[int], None]]:
+    """Set the number of threads, for one test."""
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+class TestFusedSweep:
+    """What only the compiled loops could get wrong."""
+
+    @pytest.mark.parametrize("local", [False, True])
+    @pytest.mark.parametrize("objective", [SquaredObjective(0.9, 0.1), CubicObjective()], ids=["squared", "cubic"])
+    def test_any_number_of_threads(self, threads: Callable[[int], None], local: bool, objective: Objective) -> None:
+        heads, relations, tails = (x.detach() for x in make_features())
+        problem = replace(make_problem(heads, relations, tails, local=local, norm_weight=0.3), objective=objective)
+        expected = solve(PlainSweep(), problem)
+        for n in (1, 2, 3, 40):
+            threads(n)
+            for memory_budget in (None, 50_000):
+                sweep = FusedSweep(memory_budget)
+                actual = solve(sweep, problem)
+                for x, y in zip(actual, expected, strict=True):
+                    torch.testing.assert_close(x, y)
+                again = solve(sweep, problem)
+                assert all(torch.equal(x, y) for x, y in zip(actual, again, strict=True)), "not the same bits"
+            assert torch.get_num_threads() == n, "PyTorch has another number of threads than before"
+
+    def test_settings_of_numba_stay(self, threads: Callable[[int], None]) -> None:
+        threads(2)
+        before = numba.config.THREADING_LAYER, numba.get_num_threads()
+        solve(FusedSweep(), make_problem(*(x.detach() for x in make_features())))
+        assert before == (numba.config.THREADING_LAYER, numba.get_num_threads())
+
+    def test_threads_have_no_memory_for_many_relations(
+        self, threads: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        threads(4)
+        problem = make_problem(*(x.detach() for x in make_features()))
+        sweep = FusedSweep()
+        assert sweep._num_parts(problem) == 4
+        size = problem.relations.numel() * problem.relations.element_size()
+        for memory, parts in ((2 * size, 2), (size - 1, 1)):
+            monkeypatch.setattr(fused, "RELATION_MEMORY", memory)
+            assert sweep._num_parts(problem) == parts
+            assert sweep._plan(problem.side.index, parts).parts == parts
+
+    @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system that can fork")
+    def test_forked_process_has_one_thread(self) -> None:
+        """Others would wait forever for threads that are not there."""
+        code = """
+            import os, torch
+            from pykeen_nonsampling.sweep.threads import num_threads
+            torch.set_num_threads(2)
+            assert num_threads() == 2, "no OpenMP"
+            if os.fork():
+                raise SystemExit(os.waitstatus_to_exitcode(os.wait()[1]))
+            os._exit(0 if num_threads() == 1 else 1)
+        """
+        subprocess.run([sys.executable, "-c", inspect.cleandoc(code)], check=True, timeout=300)
+
+    @pytest.mark.parametrize("value", [torch.nan, torch.inf])
+    @pytest.mark.parametrize("local", [False, True])
+    def test_what_is_not_finite_stays_visible(self, value: float, local: bool) -> None:
+        features = [x.detach() for x in make_features()]
+        features[1][INDEX.pairs[0, 1], 2] = value
+        problem = replace(make_problem(*features, local=local), objective=SquaredObjective())
+        assert not any(x.isfinite().all() for x in solve(FusedSweep(), problem)[:3])
+
+    @pytest.mark.parametrize("local", [False, True])
+    def test_single_precision(self, local: bool) -> None:
+        features = [x.detach() for x in make_features()]
+        problem = make_problem(*features, local=local, norm_weight=0.1)
+        expected = solve(FusedSweep(), replace(problem, objective=SquaredObjective(0.9, 0.1)))
+        weights: Any = problem.side.weights
+        weights = SideWeights(weights.positives.float(), weights.queries.float())
+        features = [x.float() for x in features]
+        problem = replace(
+            make_problem(*features, local=local, norm_weight=0.1),
+            objective=SquaredObjective(0.9, 0.1),
+            side=Side("tail", INDEX, weights),
+        )
+        for x, y in zip(solve(FusedSweep(), problem), expected, strict=True):
+            assert x.dtype == torch.float
+            torch.testing.assert_close(x.double(), y, rtol=1e-4, atol=1e-4)
+
+    def test_applies_to_trilinear_forms_in_usual_precision(self) -> None:
+        problem = make_problem(*(x.detach() for x in make_features()))
+        assert FusedSweep.applies(problem)
+        assert not FusedSweep.applies(replace(problem, given=problem.given.bfloat16()))
+        assert not FusedSweep.applies(replace(problem, given=problem.given.to("meta")))
+        rescal = factorize(RESCALInteraction()).form
+        matrices = torch.randn(55, 6, 6, dtype=torch.double)
+        other = replace(problem, form=rescal, relations=matrices, objective=SquaredObjective())
+        assert not FusedSweep.applies(other)
+        for x, y in zip(solve(FusedSweep(), other), solve(PlainSweep(), other), strict=True):
+            assert torch.equal(x, y)
+
+    def test_plans_go_with_their_index(self) -> None:
+        sweep, index = FusedSweep(), TripleIndex(INDEX.triples, 14, 55)
+        problem = replace(make_problem(*(x.detach() for x in make_features())), side=Side("tail", index))
+        sweep(problem, False)
+        (plan,) = sweep._plans.values()
+        sweep(problem, True)
+        assert next(iter(sweep._plans.values())) is plan
+        del problem, index, plan
+        gc.collect()
+        assert not sweep._plans
+
+    def test_without_place_for_a_cache(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def njit(cache: bool = False, **kwargs: Any) -> Any:
+            if cache:
+                raise RuntimeError("cannot cache function: no locator available")
+            return lambda function: function
+
+        monkeypatch.setattr(kernels, "njit", njit)
+        assert kernels.compiled()(len) is len
+
+
+class TestFastestSweep:
+    def test_fused(self) -> None:
+        sweep = fastest_sweep(123)
+        assert isinstance(sweep, FusedSweep)
+        assert sweep.memory_budget == sweep.plain.memory_budget == 123
+
+    def test_plain_without_numba(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+        sweep = fastest_sweep(123)
+        assert isinstance(sweep, PlainSweep)
+        assert sweep.memory_budget == 123
+
+    def test_plain_if_numba_cannot_be_imported(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.setitem(sys.modules, "pykeen_nonsampling.sweep.fused", None)
+        assert isinstance(fastest_sweep(), PlainSweep)
+        assert "Numba is installed, but cannot be imported" in caplog.text
+
+    def test_training_loops_use_it(self) -> None:
+        training = Nations().training
+        model = DistMult(triples_factory=training, loss=NonSamplingLoss())
+        assert isinstance(NonSamplingTrainingLoop(model=model, triples_factory=training)._sweep, FusedSweep)
 
 
 def test_blocks_go_with_their_index() -> None:

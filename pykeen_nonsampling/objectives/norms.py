@@ -23,16 +23,16 @@ class _SumOfNorms(torch.autograd.Function):
             gradient = x.clone()
         else:
             gradient = x.sgn().mul_(x.abs().pow_(power - 1))
-        gradient.mul_(weights.to(x.dtype).view(-1, *(1,) * (x.ndim - 1)))
-        total = torch.vdot(x.reshape(-1), gradient.view(-1)).real
-        ctx.gradient = gradient.mul_(power)
-        return total
+        # with the power, to save a pass over the gradient
+        gradient.mul_((power * weights.to(x.dtype)).view(-1, *(1,) * (x.ndim - 1)))
+        ctx.gradient = gradient
+        return torch.vdot(x.reshape(-1), gradient.view(-1)).real / power
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
         gradient, ctx.gradient = ctx.gradient, None
-        return gradient.mul_(grad_outputs[0]), None, None
+        return gradient if grad_outputs[0].item() == 1.0 else gradient.mul_(grad_outputs[0]), None, None
 
 
 def sum_of_norms(x: Tensor, weights: Tensor, power: float) -> Tensor:

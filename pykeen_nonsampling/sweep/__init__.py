@@ -5,6 +5,7 @@ knows about speed: a :class:`Problem` is data, and a sweep is whatever turns it 
 """
 
 from .base import Gradients, Problem, Sweep, check_memory_budget, free_memory, sum_of_costs
+from .choice import fastest_sweep
 from .plain import PlainSweep, block_size
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "Sweep",
     "block_size",
     "check_memory_budget",
+    "fastest_sweep",
     "free_memory",
     "sum_of_costs",
 ]

@@ -17,7 +17,9 @@ from .ranges import RangeProducts
 
 __all__ = [
     "PlainSweep",
+    "add_norms",
     "block_size",
+    "zero_gradients",
 ]
 
 #: The number of triples times features in a block on a CPU: the matrices of its distinct queries fit a last-level cache
@@ -73,13 +75,13 @@ class PlainSweep:
         given, relations, answers = problem.given, problem.relations, problem.answers
         candidates, objective = problem.candidates, problem.objective
         products = self.products or products_for(given.device, given.dtype)
-        gradients = _zeros(problem) if differentiate else None
+        gradients = zero_gradients(problem) if differentiate else None
         total = given.new_zeros(())
         ranges = problem.side.weights.ranges
         in_range = None if candidates is None or ranges is None else RangeProducts(answers, candidates, ranges)
         if problem.norm_weight:
             counts = problem.side.index.answers.bincount(minlength=len(answers))
-            total += _add_norms(answers, counts, problem.norm_weight, None if gradients is None else gradients.answers)
+            total += add_norms(answers, counts, problem.norm_weight, None if gradients is None else gradients.answers)
         for block in self._divide(problem):
             entity_ids, relation_ids = block.index.pairs.unbind(dim=-1)
             x = torch.index_select(given, 0, entity_ids, out=self._rows("given", given, block))
@@ -110,7 +112,7 @@ class PlainSweep:
             if gradients is None:
                 total += objective.cost(scores)
                 if problem.norm_weight:
-                    total += _add_norms(queries, block.index.counts, problem.norm_weight)
+                    total += add_norms(queries, block.index.counts, problem.norm_weight)
                 continue
             costs = objective.costs(scores)
             total += costs.total
@@ -127,7 +129,7 @@ class PlainSweep:
                 gradients.first.addmv_(queries.T, costs.first)
                 grad_queries.addr_(costs.first, candidates.first)
             if problem.norm_weight:
-                total += _add_norms(queries, block.index.counts, problem.norm_weight, grad_queries)
+                total += add_norms(queries, block.index.counts, problem.norm_weight, grad_queries)
             self._pull_back(problem, gradients, block, x, y, grad_queries)
         return total, gradients
 
@@ -179,7 +181,7 @@ class PlainSweep:
         return space[:n]
 
 
-def _add_norms(x: Tensor, counts: Tensor, weight: float, gradient: Tensor | None = None) -> Tensor:
+def add_norms(x: Tensor, counts: Tensor, weight: float, gradient: Tensor | None = None) -> Tensor:
     """Sum the squared norms of rows, each as often as it counts, and add the gradient of the sum to another one."""
     weights = weight * counts.to(x.dtype)
     if gradient is not None:
@@ -187,14 +189,14 @@ def _add_norms(x: Tensor, counts: Tensor, weight: float, gradient: Tensor | None
     return weights @ torch.linalg.vecdot(x, x)
 
 
-def _zeros(problem: Problem) -> Gradients:
+def zero_gradients(problem: Problem) -> Gradients:
     """Make gradients to add to."""
-    given = torch.zeros_like(problem.given)
+    given = problem.given.new_zeros(problem.given.shape)
     candidates = problem.candidates
     return Gradients(
         given=given,
-        relations=torch.zeros_like(problem.relations),
-        answers=given if problem.answers is problem.given else torch.zeros_like(problem.answers),
+        relations=problem.relations.new_zeros(problem.relations.shape),
+        answers=given if problem.answers is problem.given else problem.answers.new_zeros(problem.answers.shape),
         first=None if candidates is None else torch.zeros_like(candidates.first),
         second=None if candidates is None else torch.zeros_like(candidates.second),
     )

@@ -27,7 +27,7 @@ from ..factorizations import Factorization, ScoreMoments, Weights
 from ..features import Features, factorize_model, features, represent
 from ..losses import AutomaticLoss, MomentLoss, NonSamplingLoss, check_loss
 from ..objectives import Objective, sum_of_norms
-from ..sweep import PlainSweep, Sweep, check_memory_budget
+from ..sweep import Sweep, check_memory_budget, fastest_sweep
 from ..triples import Batch, Batches, Side, TripleIndex
 from ..weighting import weigh_triples
 
@@ -221,7 +221,7 @@ class FactorizedTrainingLoop(TrainingLoop[Batch], ABC):
     @cached_property
     def _sweep(self) -> Sweep:
         """The way to visit the observed triples."""
-        return PlainSweep(self.memory_budget)
+        return fastest_sweep(self.memory_budget)
 
     @property
     def num_entities(self) -> int:
@@ -311,10 +311,12 @@ class FactorizedTrainingLoop(TrainingLoop[Batch], ABC):
         loss = self._sum(part, all_features, self.loss.objective(label_smoothing, num_entities=self.num_entities))
         if self.loss.regularization_weight:
             power = self.loss.regularization_power
-            entity_counts, relation_counts = part.occurrences
-            norms = [sum_of_norms(x, entity_counts, power) for x in vectors.entities]
-            norms += [sum_of_norms(x, relation_counts, power) for x in vectors.relations]
-            loss = loss + self.loss.regularization_weight * sum(norms)
+            weight, dtype = self.loss.regularization_weight, self._dtype
+            entity_weights, relation_weights = (weight * counts.to(dtype) for counts in part.occurrences)
+            for x in vectors.entities:
+                loss = loss + sum_of_norms(x, entity_weights, power)
+            for x in vectors.relations:
+                loss = loss + sum_of_norms(x, relation_weights, power)
         regularization = self.model.collect_regularization_term()
         if self.loss.reduction == "mean":
             # PyKEEN weighs sub-batches by their share
