@@ -63,6 +63,7 @@ def test_everything_is_measured_and_written(tmp_path: Path) -> None:
     assert data["settings"]["repeats"] == data["settings"]["batches"] == 2
     assert data["machine"]["torch"] == torch.__version__
     assert data["machine"]["cpu"]
+    assert data["machine"]["instructions"] == torch.backends.cpu.get_cpu_capability()
 
     table = pd.read_csv(tmp_path / "out" / "benchmark.csv")
     for name in RATIOS:

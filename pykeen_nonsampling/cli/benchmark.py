@@ -302,6 +302,8 @@ def machine() -> dict[str, Any]:
         cpu = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), cpu)
     return {
         "cpu": cpu,
+        # what PyTorch makes use of, e.g. AVX2 or AVX512
+        "instructions": torch.backends.cpu.get_cpu_capability(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "system": platform.system(),
