@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .factorizations import Factorization, Moments, NotDecomposableError, factorization_resolver
     from .losses import MomentLoss, NonSamplingLoss, StandardizedLoss
     from .objectives import Objective
+    from .prediction import predict_targets
     from .training import NonSamplingLCWATrainingLoop, NonSamplingTrainingLoop
 
 _MODULES = {
@@ -31,6 +32,7 @@ _MODULES = {
     "StandardizedLoss": "losses",
     "SyntheticGraph": "datasets",
     "factorization_resolver": "factorizations",
+    "predict_targets": "prediction",
 }
 
 __all__ = [
@@ -47,6 +49,7 @@ __all__ = [
     "StandardizedLoss",
     "SyntheticGraph",
     "factorization_resolver",
+    "predict_targets",
 ]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,15 +11,14 @@ from class_resolver import HintOrType, OptionalKwargs
 from pykeen.evaluation import RankBasedEvaluator, evaluator_resolver
 from pykeen.evaluation.ranks import Ranks
 from pykeen.models import Model
-from pykeen.typing import LABEL_HEAD, LABEL_TAIL, Target
+from pykeen.typing import Target
 from torch import Tensor
 from torch.nn import functional
 from tqdm.autonotebook import tqdm
 
 from .factorizations import Factorization, NotDecomposableError
-from .features import Features, factorize_model, features
-from .sweep import check_memory_budget, free_memory
-from .triples import Side, TripleIndex
+from .scoring import End, Hidden, Scorer
+from .sweep import check_memory_budget
 
 __all__ = [
     "FactorizedRankBasedEvaluator",
@@ -28,12 +26,12 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-#: Rows of scores computed at once on a CPU: more would not speed up the matrix product, but would slow down counting
-CACHED_ROWS = 256
-
 #: Scores closer to each other than this, in units of the rounding error of a number as large as they could be, are compared
 #: by the model itself. Errors of single terms mostly cancel out, so the error of a sum is about one such unit.
 ROUNDING_ERRORS = 16
+
+#: Triples whose near ties the model decides at once: it scores the candidates of each of them for all of them
+SETTLED_ROWS = 64
 
 
 class FactorizedRankBasedEvaluator(RankBasedEvaluator):
@@ -124,7 +122,8 @@ class FactorizedRankBasedEvaluator(RankBasedEvaluator):
         if restrict_entities_to is not None:
             excluded = torch.ones(scorer.num_entities, dtype=torch.bool, device=device)
             excluded[torch.as_tensor(list(restrict_entities_to), device=device)] = False
-        rows = batch_size or self.batch_size or self._num_rows(scorer)
+        # scores, a copy, and the result of a comparison
+        rows = batch_size or self.batch_size or scorer.num_rows(self.memory_budget, copies=3)
         self.clear()
         self.num_entities = scorer.num_entities
         description = dict(desc=f"Evaluating on {device}", unit="triple", unit_scale=True)
@@ -133,136 +132,56 @@ class FactorizedRankBasedEvaluator(RankBasedEvaluator):
             tqdm(total=len(mapped_triples) * len(targets), **{**description, **tqdm_kwargs}) as progress,
         ):
             for target in targets:
-                task = scorer.task(target, mapped_triples.to(device), all_pos_triples)
-                ranks = task.rank(
-                    rows=rows,
-                    filtered=self.filtered and all_pos_triples is not None,
-                    excluded=excluded,
-                    progress=progress,
-                )
+                triples = mapped_triples.to(device)
+                known = all_pos_triples if self.filtered else None
+                end = scorer.end(target, triples[:0] if known is None else known)
+                ranking = _Ranking(end, scorer.turn(target, triples), known is not None, excluded)
+                ranks = ranking.run(rows, progress)
                 for rank_type, values in ranks.items():
                     self.ranks[target, rank_type].append(values.cpu().numpy())
                 self.num_candidates[target].append(ranks.number_of_options.cpu().numpy())
         return self.finalize()
 
-    def _scorer(self, model: Model) -> _Scorer:
+    def _scorer(self, model: Model) -> Scorer:
         """Prepare to score with a model."""
-        factorization = factorize_model(model, self.factorization, self.factorization_kwargs)
         if model.predict_with_sigmoid:
             raise NotDecomposableError("A sigmoid (predict_with_sigmoid=True) rounds distinct scores to the same one.")
-        with torch.inference_mode():
-            all_features = features(model, factorization, mode=self.mode)
-            factorization.check_head_queries(*all_features, up_to_constants=True)
-        if not all(x.isfinite().all() for x in all_features):
-            raise NotDecomposableError("Some of the model's features are not finite.")
-        return _Scorer(model, self.mode, factorization, all_features)
-
-    def _num_rows(self, scorer: _Scorer) -> int:
-        """Determine the number of evaluation triples to rank at once: scores, a copy, and the result of a comparison."""
-        tails = scorer.features.tails
-        device = tails.device
-        budget = free_memory(device) // 4 if self.memory_budget is None else self.memory_budget
-        rows = budget // (3 * scorer.num_entities * tails.element_size())
-        return max(1, min(rows, CACHED_ROWS) if device.type == "cpu" else rows)
+        return Scorer.of(model, self.mode, self.factorization, self.factorization_kwargs)
 
 
-@dataclass
-class _Scorer:
-    """A model with its features."""
+class _Ranking:
+    """Ranks the answers of triples among all candidates.
 
-    model: Any
-    mode: Any
-    factorization: Factorization
-    features: Features
+    Scores are computed block by block, and each is compared and counted while the cache still has it: to write all of them
+    to memory, and to read them again, would take as long as to compute them.
+    """
 
-    @property
-    def num_entities(self) -> int:
-        return self.features.tails.shape[0]
+    def __init__(self, end: End, triples: Tensor, filtered: bool, excluded: Tensor | None):
+        """Initialize the ranking.
 
-    def task(self, target: Target, triples: Tensor, known: Tensor | None) -> _Task:
-        """Prepare to rank the entities of one end of triples."""
-        inverse = self.model.use_inverse_triples
-
-        def turn(x: Tensor) -> Tensor:
-            """Bring triples into the form (given entity, relation as the model knows it, ranked entity)."""
-            if inverse:
-                # PyKEEN predicts heads as tails of inverse triples
-                x = self.model.relation_inverter.map(batch=x, index=1, invert=target == LABEL_HEAD)
-            return x.flip(1) if target == LABEL_HEAD else x
-
-        facts = turn(triples if known is None else known)
-        index = TripleIndex(facts, self.num_entities, int(facts[:, 1].max()) + 1)
-        return _Task(self, turn(triples), Side(LABEL_TAIL if inverse else target, index))
-
-
-@dataclass
-class _Task:
-    """Triples (given entity, relation, ranked entity), and how to score all candidates for the latter."""
-
-    scorer: _Scorer
-    triples: Tensor
-    #: the end that is ranked, as the model sees it, and all that is known about it
-    side: Side
-
-    @property
-    def keys(self) -> Tensor:
-        """The features of all candidates."""
-        return self.side.ends(self.scorer.features.heads, self.scorer.features.tails)[1]
-
-    def queries(self, pairs: Tensor) -> Tensor:
-        """Compute the queries of pairs of given entity and relation."""
-        heads, relations, tails = self.scorer.features
-        given, _ = self.side.ends(heads, tails)
-        return self.side.face(self.scorer.factorization.form).of_pairs(given, relations, pairs)
-
-    def model_scores(self, pairs: Tensor, candidates: Tensor) -> Tensor:
-        """Score candidates for pairs of given entity and relation by the model itself, shape: (len(pairs), len(candidates)).
-
-        How PyKEEN rounds depends on whether it scores one pair or more, so it never gets a single one.
+        :param end: the end that is ranked, with the known triples
+        :param triples: shape: (n, 3), the triples, as (given entity, relation, answer)
+        :param filtered: whether known answers do not count
+        :param excluded: shape: (num_entities,), which entities are not candidates
         """
-        model, mode = self.scorer.model, self.scorer.mode
-        rows = max(2, 2**22 // (len(candidates) * self.keys.shape[1]))
-        scores = []
-        for some in pairs.split(rows):
-            given = some if len(some) > 1 else some.expand(2, -1)
-            if self.side.target == LABEL_HEAD:
-                result = model.score_h(rt_batch=given.flip(1), heads=candidates, mode=mode)
-            else:
-                result = model.score_t(hr_batch=given, tails=candidates, mode=mode)
-            scores.append(result[: len(some)])
-        return torch.cat(scores)
+        self.end = end
+        self.triples = triples
+        self.filtered = filtered
+        self.excluded = excluded
+        self.keys = keys = end.keys
+        self.options = len(keys) if excluded is None else int((~excluded).sum())
+        self.error = ROUNDING_ERRORS * torch.finfo(keys.dtype).eps * keys.norm(dim=1).max()
 
-    def rank(self, rows: int, filtered: bool, excluded: Tensor | None, progress: Any) -> Ranks:
-        """Rank the true entities among all candidates, in the order of the triples."""
-        keys = self.keys
+    def run(self, rows: int, progress: Any) -> Ranks:
+        """Rank the answers, in the order of the triples, some rows at a time."""
         # triples of the same query are adjacent, and so are queries of the same relation
-        identities, order = (self.triples[:, 1] * len(keys) + self.triples[:, 0]).sort()
-        error = ROUNDING_ERRORS * torch.finfo(keys.dtype).eps * keys.norm(dim=1).max()
-        options = keys.shape[0] if excluded is None else int((~excluded).sum())
-        results = torch.empty(3, len(order), dtype=torch.long, device=keys.device)
-        scores, comparison = (keys.new_empty(rows, keys.shape[0]) for _ in range(2))
+        identities, order = (self.triples[:, 1] * len(self.keys) + self.triples[:, 0]).sort()
+        results = torch.empty(3, len(order), dtype=torch.long, device=order.device)
+        # the same memory for all blocks, which the cache still has
+        space = self.keys.new_empty(3, min(rows, len(order)) * self.end.scorer.num_columns)
         for positions, identity in zip(order.split(rows), identities.split(rows), strict=True):
-            batch = self.triples[positions]
-            distinct, row = identity.unique_consecutive(return_inverse=True)
-            first = functional.pad(row.diff() > 0, (1, 0), value=True)
-            queries = self.queries(batch[first])
-            s = torch.mm(queries, keys.T, out=scores[: len(distinct)])
-            true = s[row, batch[:, 2]]
-            tolerance = (error * queries.norm(dim=1))[row]
-            number_of_options = torch.full_like(row, options)
-            if filtered:
-                filtered_rows, filtered_entities = self.side.index.lookup(batch[first])
-                s[filtered_rows, filtered_entities] = -torch.inf
-                # known ones are not options, except for the true one itself
-                kept = torch.ones_like(filtered_rows) if excluded is None else (~excluded[filtered_entities]).long()
-                number_of_options += 1 - torch.zeros_like(distinct).index_add_(0, filtered_rows, kept)[row]
-            if excluded is not None:
-                s[:, excluded] = -torch.inf
-            if len(distinct) < len(row):
-                s = s.index_select(0, row)
-            larger, equal = self._compare(s, true, tolerance, batch, itself=not filtered, out=comparison[: len(row)])
-            results[:, positions] = torch.stack([larger, equal, number_of_options])
-            progress.update(len(batch))
+            results[:, positions] = self._rank(self.triples[positions], identity, space)
+            progress.update(len(positions))
         larger, equal, number_of_options = results
         optimistic, pessimistic = larger + 1, larger + equal + 1
         return Ranks(
@@ -272,30 +191,72 @@ class _Task:
             number_of_options=number_of_options,
         )
 
-    def _compare(
-        self, scores: Tensor, true: Tensor, tolerance: Tensor, batch: Tensor, itself: bool, out: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Count the candidates that score higher than the true one, and the others that score the same."""
+    def _rank(self, batch: Tensor, identity: Tensor, space: Tensor) -> Tensor:
+        """Count the candidates that score higher than the answer, the others that score the same, and all of them."""
+        row = identity.unique_consecutive(return_inverse=True)[1]
+        pairs = batch[functional.pad(row.diff() > 0, (1, 0), value=True)]
+        queries = self.end.queries(pairs)
+        options = torch.full_like(row, self.options)
+        if self.filtered:
+            rows, known = self.end.side.index.lookup(pairs)
+            hidden = Hidden(rows, known)
+            # known ones are not options, except for the answer itself
+            kept = torch.ones_like(known) if self.excluded is None else (~self.excluded[known]).long()
+            options += 1 - row.new_zeros(len(pairs)).index_add_(0, rows, kept)[row]
+        else:
+            hidden = Hidden(torch.arange(len(row), device=row.device), batch[:, 2])
+        true = (queries[row] * self.keys[batch[:, 2]]).sum(dim=1)
+        tolerance = (self.error * queries.norm(dim=1))[row]
         low, high = (true - tolerance)[:, None], (true + tolerance)[:, None]
-        # summing numbers is much faster than summing booleans
-        larger = torch.gt(scores, high, out=out).sum(dim=1).long()
-        near = torch.ge(scores, low, out=out).sum(dim=1).long() - larger
+        larger, doubtful = torch.zeros_like(row), []
+        for candidates, scores in self.end.scores(queries, out=space[0]):
+            if self.excluded is not None:
+                scores[:, self.excluded[candidates]] = -torch.inf
+            copy, comparison = (x[: len(row) * scores.shape[1]].view(len(row), -1) for x in space[1:])
+            if self.filtered:
+                hidden.hide(scores, candidates)
+            if len(queries) < len(row):
+                scores = torch.index_select(scores, 0, row, out=copy)
+            if not self.filtered:
+                # other answers to the same query count
+                hidden.hide(scores, candidates)
+            # summing numbers is much faster than summing booleans
+            above = torch.gt(scores, high, out=comparison).sum(dim=1)
+            (near,) = (torch.ge(scores, low, out=comparison).sum(dim=1) > above).nonzero(as_tuple=True)
+            larger += above.long()
+            if len(near) > 0:
+                some = scores[near]
+                index, entities = ((some >= low[near]) & (some <= high[near])).nonzero(as_tuple=True)
+                doubtful.append(torch.stack([near[index], entities + candidates.start]))
         equal = torch.zeros_like(larger)
-        # in the unfiltered setting, the true one is among the candidates
-        (doubtful,) = (near > int(itself)).nonzero(as_tuple=True)
-        if len(doubtful) > 0:
-            s = scores[doubtful]
-            index, entities = ((s >= low[doubtful]) & (s <= high[doubtful])).nonzero(as_tuple=True)
-            if itself:
-                other = entities != batch[doubtful[index], 2]
-                index, entities = index[other], entities[other]
-            candidates, positions = torch.cat([entities, batch[doubtful, 2]]).unique(return_inverse=True)
-            position, true_position = positions.split([len(entities), len(doubtful)])
-            exact_scores = self.model_scores(batch[doubtful, :2], candidates)
-            exact, exact_true = exact_scores[index, position], exact_scores[index, true_position[index]]
-            for count, which in ((larger, exact > exact_true), (equal, exact == exact_true)):
-                count.index_add_(0, doubtful[index], which.long())
-        return larger, equal
+        if doubtful:
+            self._settle(batch, torch.cat(doubtful, dim=1), larger, equal)
+        return torch.stack([larger, equal, options])
+
+    def _settle(self, batch: Tensor, doubtful: Tensor, larger: Tensor, equal: Tensor) -> None:
+        """Let the model decide which doubtful candidates score higher than the answer, and which the same, and count them.
+
+        :param batch: the triples
+        :param doubtful: shape: (2, n), positions of triples, and candidates
+        :param larger: shape: (len(batch),), where to count those that score higher
+        :param equal: likewise, those that score the same
+        """
+        positions, order = doubtful[0].sort()
+        distinct, counts = positions.unique_consecutive(return_counts=True)
+        sizes = [int(x.sum()) for x in counts.split(SETTLED_ROWS)]
+        for some, entities, index in zip(
+            distinct.split(SETTLED_ROWS),
+            doubtful[1, order].split(sizes),
+            torch.repeat_interleave(counts).split(sizes),
+            strict=True,
+        ):
+            index = index - index[0]
+            candidates, columns = torch.cat([entities, batch[some, 2]]).unique(return_inverse=True)
+            column, true_column = columns.split([len(entities), len(some)])
+            scores = self.end.model_scores(batch[some, :2], candidates)
+            exact, true = scores[index, column], scores[index, true_column[index]]
+            for count, which in ((larger, exact > true), (equal, exact == true)):
+                count.index_add_(0, some[index], which.long())
 
 
 evaluator_resolver.register(FactorizedRankBasedEvaluator, synonyms={"factorized"})

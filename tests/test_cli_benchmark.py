@@ -22,6 +22,8 @@ from pykeen.training import SLCWATrainingLoop
 from pykeen_nonsampling import SyntheticGraph
 from pykeen_nonsampling.cli import main, timing
 from pykeen_nonsampling.cli.benchmark import GROWTH, RATIOS, fit_exponent
+from pykeen_nonsampling.cli.curves import SECONDS, OutOfTime, TimedCurve
+from pykeen_nonsampling.cli.quality import LOOPS, Quality, QualitySettings
 from pykeen_nonsampling.cli.timing import BatchTimer, Quantity, Subject, extrapolate, in_turns, measure_peak
 
 TINY = ["--dim", "8", "--repeats", "2", "--batches", "2", "--growth-size", "0.02"]
@@ -63,6 +65,7 @@ def test_everything_is_measured_and_written(tmp_path: Path) -> None:
     assert data["settings"]["repeats"] == data["settings"]["batches"] == 2
     assert data["machine"]["torch"] == torch.__version__
     assert data["machine"]["cpu"]
+    assert data["machine"]["instructions"] == torch.backends.cpu.get_cpu_capability()
 
     table = pd.read_csv(tmp_path / "out" / "benchmark.csv")
     for name in RATIOS:
@@ -81,6 +84,86 @@ def test_parts_can_be_left_out(tmp_path: Path) -> None:
     assert "slcwa_seconds" not in row
     assert row["lcwa/local epoch"] > 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["benchmark.csv", "benchmark.json"]
+
+
+class TestQuality:
+    def test_curves_are_measured_and_written(self, tmp_path: Path) -> None:
+        options = ["--budget-seconds", "0.5", "--search-seconds", "0.4", "--trials", "2", "--repeats", "2"]
+        result = benchmark("--quality", "--dataset", "nations", "--dim", "8", *options, "--output", str(tmp_path))
+        assert result.exit_code == 0, result.output
+        data = json.loads((tmp_path / "quality_nations.json").read_text(encoding="utf-8"))
+        assert data["settings"]["model"] == "ComplEx"
+        assert list(data["curves"]) == list(data["trials"]) == list(LOOPS)
+        for loop in LOOPS:
+            # the same effort for all
+            assert len(data["trials"][loop]) == len(data["curves"][loop]) == 2
+            for points in data["curves"][loop]:
+                seconds = [point[SECONDS] for point in points]
+                assert seconds == sorted(seconds)
+                assert seconds[-1] >= 0.5
+                assert all(0 < point["MRR"] <= 1 for point in points)
+        table = (tmp_path / "quality_nations.md").read_text(encoding="utf-8")
+        assert table in result.output
+        assert table.count("\n") == 2 + len(LOOPS)
+        assert (tmp_path / "quality_nations.png").read_bytes().startswith(b"\x89PNG")
+
+    def test_times_to_quality_are_medians_of_first_times(self) -> None:
+        quality = Quality(QualitySettings("nations", "ComplEx", 8, 10, 10, 1))
+
+        def run(*points: tuple[float, float]) -> list[dict[str, float]]:
+            return [{SECONDS: seconds, "MRR": mrr} for seconds, mrr in points]
+
+        quality.curves["a"] = [run((1, 0.4), (2, 0.8), (3, 0.7)), run((1, 0.5), (4, 0.8)), run((6, 0.8))]
+        quality.curves["b"] = [run((1, 0.1), (9, 0.75)), run((5, 0.75)), run((9, 0.1), (10, 0.74))]
+        assert quality.highest == 0.8
+        assert [quality.seconds_to("a", level) for level in (0.9, 0.99)] == [4, 4]
+        assert [quality.seconds_to("b", level) for level in (0.9, 0.99)] == [9, math.inf]
+        assert "| `b` | 0.750 | 9 | not reached | not reached |" in quality.markdown()
+
+    def test_evaluation_takes_no_time_and_training_ends(self) -> None:
+        """Each batch takes a second, and each evaluation a hundred, by a clock of its own."""
+        now = 0.0
+        dataset = Nations()
+
+        class Clock(TimedCurve):
+            def pre_batch(self, **kwargs: Any) -> None:
+                super().pre_batch(**kwargs)
+                assert self.model.training
+
+            def post_batch(self, **kwargs: Any) -> None:
+                nonlocal now
+                now += 1.0
+
+            def _evaluate(self, **labels: float) -> None:
+                nonlocal now
+                super()._evaluate(**labels)
+                now += 100.0
+
+        training = dataset.training
+        model = DistMult(triples_factory=training, embedding_dim=2, random_seed=0)
+        loop = SLCWATrainingLoop(model=model, triples_factory=training, automatic_memory_optimization=False)
+        assert dataset.validation is not None
+        curve = Clock(dataset.validation, [training], marks=[0.5, 3, 3.5, 9])
+        curve.clock = lambda: now
+        with pytest.raises(OutOfTime):
+            loop.train(training, num_epochs=10, batch_size=250, use_tqdm=False, callbacks=curve)
+        # in the second of 7-batch epochs
+        assert [(point["step"], point[SECONDS]) for point in curve.points] == [(1, 1), (3, 3), (4, 4), (9, 9)]
+
+    @pytest.mark.parametrize(
+        ("args", "message"),
+        [
+            (["--model", "ConvE"], "ConvEInteraction cannot be decomposed"),
+            (["--model", "DistMult", "--model", "ComplEx"], "give one --model and one --dim"),
+            (["--dataset", "nowhere"], "PyKEEN has no dataset 'nowhere'"),
+            (["--budget-seconds", "0"], "0.0 is not in the range x>0"),
+        ],
+    )
+    def test_bad_input(self, args: list[str], message: str, tmp_path: Path) -> None:
+        result = benchmark("--quality", *args, "--output", str(tmp_path / "out"))
+        assert result.exit_code != 0
+        assert message in result.output
+        assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(

@@ -207,7 +207,7 @@ class TestFailures:
         assert "TransE, best found" in result.output
 
     def test_search_ends_after_many(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        monkeypatch.setattr(tuning, "free_memory", lambda _: 10**9)
+        monkeypatch.setattr(tuning.space, "free_memory", lambda _: 10**9)
         monkeypatch.setattr(Tuner, "_check_memory", lambda *_: (_ for _ in ()).throw(MemoryError("too large")))
         result = tune(tmp_path, *SMALL)
         assert result.exit_code == 1

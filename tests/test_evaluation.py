@@ -16,6 +16,7 @@ from pykeen.nn.modules import DistMultInteraction
 from pykeen.pipeline import pipeline
 from pykeen.typing import LABEL_HEAD, LABEL_TAIL
 
+from pykeen_nonsampling import evaluation, scoring
 from pykeen_nonsampling.evaluation import FactorizedRankBasedEvaluator
 from pykeen_nonsampling.factorizations import DistMultFactorization
 
@@ -86,6 +87,23 @@ class TestTrainedModels:
         triples = dataset.testing.mapped_triples[:100]
         assert_same_ranks(model, triples, additional_filter_triples=dataset.training.mapped_triples, batch_size=batch_size)
 
+    @pytest.mark.parametrize("columns", [1, 7, 64])
+    @pytest.mark.parametrize("restricted", [False, True])
+    def test_any_block_of_candidates(
+        self, trained: tuple[Model, Dataset], columns: int, restricted: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """These graphs would fit into one block, and larger ones do not."""
+        monkeypatch.setattr(scoring, "CACHED_COLUMNS", columns)
+        model, dataset = trained
+        assert_same_ranks(
+            model,
+            dataset.testing.mapped_triples[:100],
+            additional_filter_triples=dataset.training.mapped_triples,
+            restrict_entities_to=list(range(0, dataset.num_entities, 3)) if restricted else None,
+            pre_filtered_triples=False,
+            batch_size=64,
+        )
+
     @pytest.mark.parametrize("targets", [[LABEL_HEAD], [LABEL_TAIL]])
     def test_one_side(self, trained: tuple[Model, Dataset], targets: list[Any]) -> None:
         model, dataset = trained
@@ -101,8 +119,10 @@ class TestTrainedModels:
             pre_filtered_triples=False,
         )
 
-    def test_unfiltered(self, trained: tuple[Model, Dataset]) -> None:
+    @pytest.mark.parametrize("columns", [7, 512])
+    def test_unfiltered(self, trained: tuple[Model, Dataset], columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
         """PyKEEN's own evaluator does not work unfiltered, so its ranks come from its scores."""
+        monkeypatch.setattr(scoring, "CACHED_COLUMNS", columns)
         model, dataset = trained
         triples = dataset.testing.mapped_triples
         evaluator = FactorizedRankBasedEvaluator(filtered=False, clear_on_finalize=False)
@@ -119,8 +139,11 @@ class TestTrainedModels:
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("filtered_more", [False, True])
-def test_ties_are_ties(model: str, filtered_more: bool) -> None:
+@pytest.mark.parametrize("settled_rows", [3, 64])
+def test_ties_are_ties(model: str, filtered_more: bool, settled_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Entities with the same vectors have the same scores, and there are many of them."""
+    monkeypatch.setattr(evaluation, "SETTLED_ROWS", settled_rows)
+    monkeypatch.setattr(scoring, "CACHED_COLUMNS", 5)
     dataset = get_dataset(dataset="nations")
     result = pipeline(
         dataset=dataset,

@@ -19,7 +19,7 @@ pykeen_nonsampling pykeen_nonsampling.datasets pykeen_nonsampling.recipes pykeen
 pykeen_nonsampling.evaluation pykeen_nonsampling.losses pykeen_nonsampling.features pykeen_nonsampling._plugin
 pykeen_nonsampling.training pykeen_nonsampling.training.closed_world pykeen_nonsampling.cli pykeen_nonsampling.recording
 pykeen_nonsampling.objectives pykeen_nonsampling.search pykeen_nonsampling.sweep pykeen_nonsampling.triples
-pykeen_nonsampling.tuning pykeen_nonsampling.weighting
+pykeen_nonsampling.tuning pykeen_nonsampling.weighting pykeen_nonsampling.scoring pykeen_nonsampling.prediction
 """.split()
 
 #: What each process does, with nothing of PyKEEN or ours imported before

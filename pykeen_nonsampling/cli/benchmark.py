@@ -10,8 +10,6 @@ import contextlib
 import itertools
 import json
 import math
-import os
-import platform
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -21,14 +19,14 @@ from typing import Any
 
 import click
 import pandas as pd
-import torch
 from pykeen.datasets import Dataset, dataset_resolver, get_dataset
 from pykeen.models import model_resolver
-from pykeen.version import get_version
 from tqdm.auto import tqdm
 
 from ..datasets import SyntheticGraph
-from .console import check_matplotlib, lookup, make_figure, silence
+from .console import check_matplotlib, lookup, machine, silence
+from .plots import plot_growth, plot_speedup
+from .quality import QUALITY_DEFAULTS, measure_quality
 from .timing import (
     EPOCHS,
     EVALUATION_BATCH_SIZE,
@@ -215,68 +213,15 @@ class Benchmark:
         json_path.write_text(json.dumps(self.as_dict(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         if "slcwa" in self.settings.loops:
             paths.append(directory / "speedup.png")
-            self._plot_speedup(paths[-1])
+            title = f"pykeen-nonsampling, {self.name}"
+            plot_speedup(paths[-1], self.results, title, PAPER_SPEEDUPS)
         if self.growth:
             paths.append(directory / "growth.png")
-            self._plot_growth(paths[-1])
+            base = self._growth_sizes()
+            fixed = f"{base['entities']:,} entities, {base['triples']:,} triples, d={base['dim']}"
+            title = f"{self.settings.models[0]} on synthetic graphs; fixed sizes: {fixed}"
+            plot_growth(paths[-1], self.growth, title)
         return paths
-
-    def _plot_speedup(self, path: Path) -> None:
-        """Draw how much longer an epoch with sampling takes, next to what [li2021]_ reports."""
-        figure = make_figure(width=1.5 + 1.5 * max(3, len(self.results)), height=4)
-        axes = figure.add_subplot()
-        names = [
-            result["model"] if len(self.settings.dims) == 1 else f"{result['model']}\nd={result['dim']}"
-            for result in self.results
-        ]
-        ratios = [result["slcwa/epoch"] for result in self.results]
-        papers = [PAPER_SPEEDUPS.get(result["model"].lower(), math.nan) for result in self.results]
-        for shift, label, heights in (
-            (-0.2, f"pykeen-nonsampling, {self.name}", ratios),
-            (0.2, "Li et al. (2021), FB15k-237, d=200", papers),
-        ):
-            bars = axes.bar([i + shift for i in range(len(names))], heights, width=0.4, label=label)
-            axes.bar_label(bars, labels=["" if math.isnan(height) else f"{height:.3g}×" for height in heights])
-        axes.set(
-            yscale="log",
-            # bars start at equal times, and leave room for the legend
-            ylim=(min(1.0, 0.5 * min(ratios)), 8 * max(*ratios, *PAPER_SPEEDUPS.values())),
-            ylabel="epoch of slcwa ÷ epoch of nonsampling",
-            title=f"Speed-up over {NUM_NEGATIVES} sampled negatives, {self._dims()}",
-        )
-        axes.yaxis.set_major_formatter("{x:g}×")
-        axes.yaxis.set_minor_formatter("")
-        axes.set_xticks(range(len(names)), names)
-        axes.legend(fontsize="small")
-        figure.savefig(path, dpi=150)
-
-    def _plot_growth(self, path: Path) -> None:
-        """Draw the seconds per epoch over each size, with the fitted power law."""
-        figure = make_figure(width=10, height=3.5)
-        panels = figure.subplots(1, len(self.growth), sharey=True)
-        for axes, (axis, line) in zip(panels, self.growth.items(), strict=True):
-            sizes, exponent = line["sizes"], line["exponent"]
-            axes.plot(sizes, line["seconds"], "o", color="C0")
-            axes.plot(
-                sizes, [line["factor"] * n**exponent for n in sizes], color="C0", alpha=0.5, label=f"∝ n^{exponent:.2f}"
-            )
-            axes.set(xscale="log", yscale="log", xlabel={"dim": "dimension"}.get(axis, axis))
-            axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
-            axes.set_xticks([], minor=True)
-            axes.yaxis.set_major_formatter("{x:g}")
-            axes.yaxis.set_minor_formatter("{x:g}")
-            axes.grid(alpha=0.3, which="both")
-            axes.legend()
-        panels[0].set_ylabel("seconds per epoch")
-        base = self._growth_sizes()
-        figure.suptitle(
-            f"{self.settings.models[0]} on synthetic graphs; fixed sizes: {base['entities']:,} entities, "
-            f"{base['triples']:,} triples, d={base['dim']}"
-        )
-        figure.savefig(path, dpi=150)
-
-    def _dims(self) -> str:
-        return "d=" + ", ".join(str(dim) for dim in self.settings.dims)
 
 
 @contextlib.contextmanager
@@ -292,24 +237,6 @@ def _reporting(bar: Any, subject: str) -> Iterator[Callable[[str], None]]:
 
     yield progress
     bar.update(int(begun))
-
-
-def machine() -> dict[str, Any]:
-    """Describe the machine and the software."""
-    cpu, cpuinfo = platform.processor() or platform.machine(), Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
-        cpu = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), cpu)
-    return {
-        "cpu": cpu,
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "system": platform.system(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "mkl": torch.backends.mkl.is_available(),
-        "pykeen": get_version(),
-    }
 
 
 @click.command(name="benchmark")
@@ -367,6 +294,32 @@ def machine() -> dict[str, Any]:
 @click.option("--growth/--no-growth", default=True, show_default=True, help="Whether to time growing graphs, too.")
 @click.option("--growth-size", type=click.FloatRange(min=0, min_open=True), default=1.0, hidden=True)
 @click.option(
+    "--quality",
+    is_flag=True,
+    help="Measure the time to quality instead: the validation MRR over the seconds of training, for each training loop. "
+    "Defaults are then kinships, ComplEx, 64 dimensions and 3 repeats.",
+)
+@click.option(
+    "--budget-seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    default=60.0,
+    show_default=True,
+    help="With --quality, the seconds of training that are drawn for each loop.",
+)
+@click.option(
+    "--search-seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    show_default="the same",
+    help="With --quality, the seconds of training that each loop has to find its settings.",
+)
+@click.option(
+    "--trials",
+    type=click.IntRange(min=1),
+    default=12,
+    show_default=True,
+    help="With --quality, the number of settings that each loop tries in this time.",
+)
+@click.option(
     "--json",
     "json_path",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -388,6 +341,10 @@ def command(
     entities: int | None,
     relations: int | None,
     triples: int | None,
+    quality: bool,
+    budget_seconds: float,
+    search_seconds: float | None,
+    trials: int,
     json_path: Path | None,
     output: Path,
     **settings: Any,
@@ -397,8 +354,19 @@ def command(
     Times an epoch without sampling, next to the dense products that it cannot avoid, plain automatic differentiation of the
     same loss, and PyKEEN's own training loops; evaluation, next to PyKEEN's own; the memory that an epoch takes; and how
     the time per epoch grows with the graph. Prints a table, and writes it along with all numbers and plots.
+
+    With --quality, searches good settings for each training loop of this package and of PyKEEN, with the same effort, and
+    measures how long it takes to become how good.
     """
     check_matplotlib()
+    if quality:
+        given = {"dataset": dataset, **settings}
+        chosen = {
+            name: default if context.get_parameter_source(name) is click.core.ParameterSource.DEFAULT else given[name]
+            for name, default in QUALITY_DEFAULTS.items()
+        }
+        measure_quality(chosen, budget_seconds, search_seconds or budget_seconds, trials, output)
+        return
     sizes = {"num_entities": entities, "num_relations": relations, "num_triples": triples}
     sizes = {name: size for name, size in sizes.items() if size is not None}
     if sizes and context.get_parameter_source("dataset") is not click.core.ParameterSource.DEFAULT:

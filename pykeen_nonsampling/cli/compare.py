@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,68 +11,27 @@ from typing import Any
 import click
 import pandas as pd
 from pykeen.datasets import Dataset, dataset_resolver, get_dataset
-from pykeen.evaluation import RankBasedEvaluator
 from pykeen.models import model_resolver
 from pykeen.pipeline import pipeline
-from pykeen.training import TrainingCallback, TrainingLoop
-from pykeen.triples import CoreTriplesFactory
 
 from ..recipes import model_defaults
-from .console import check_matplotlib, lookup, make_figure, silence
+from .console import check_matplotlib, lookup, silence
+from .curves import MRR, SECONDS, LearningCurve
+from .plots import plot_curves
 
 __all__ = [
     "Comparison",
-    "LearningCurve",
     "command",
 ]
 
 #: the column of each metric, and its name in PyKEEN
 METRICS: Mapping[str, str] = {
-    "MRR": "both.realistic.inverse_harmonic_mean_rank",
+    "MRR": MRR,
     "Hits@1": "both.realistic.hits_at_1",
     "Hits@3": "both.realistic.hits_at_3",
     "Hits@10": "both.realistic.hits_at_10",
     "MR": "both.realistic.arithmetic_mean_rank",
 }
-SECONDS = "training seconds"
-
-
-class LearningCurve(TrainingCallback):
-    """Evaluates the model at intervals during training, and measures the time without the evaluations."""
-
-    def __init__(self, evaluation: CoreTriplesFactory, known: Sequence[CoreTriplesFactory], frequency: int):
-        """Initialize the callback.
-
-        :param evaluation: the triples to evaluate on
-        :param known: other true triples, to be left out of the ranking
-        :param frequency: the number of epochs between evaluations
-        """
-        super().__init__()
-        self.evaluation = evaluation
-        self.known = known
-        self.frequency = frequency
-        self.evaluator = RankBasedEvaluator()
-        self.points: list[dict[str, float]] = []
-        self.seconds = 0.0
-
-    # docstr-coverage: inherited
-    def register_training_loop(self, training_loop: TrainingLoop) -> None:  # noqa: D102
-        super().register_training_loop(training_loop)
-        self._last = time.perf_counter()
-
-    # docstr-coverage: inherited
-    def post_epoch(self, epoch: int, epoch_loss: float, **kwargs: Any) -> None:  # noqa: D102
-        self.seconds += time.perf_counter() - self._last
-        if epoch == 1 or epoch % self.frequency == 0:
-            result = self.evaluator.evaluate(
-                model=self.model,
-                mapped_triples=self.evaluation.mapped_triples,
-                additional_filter_triples=[factory.mapped_triples for factory in self.known],
-                batch_size=256,
-                use_tqdm=False,
-            )
-            self.points.append({"epoch": epoch, SECONDS: self.seconds, "MRR": float(result.get_metric(METRICS["MRR"]))})
-        self._last = time.perf_counter()
 
 
 @dataclass
@@ -156,28 +114,11 @@ class Comparison:
         :param path: the file to write
         :param title: the title
         """
-        figure = make_figure(width=7, height=4.5)
-        axes = figure.add_subplot()
-        for color, (training_loop, points) in zip(
-            _colors(), self.curves().groupby("training loop", sort=False), strict=False
-        ):
-            for i, (_, run) in enumerate(points.groupby("seed")):
-                label = training_loop if i == 0 else None
-                axes.plot(run[SECONDS], run["MRR"], color=color, marker="o", markersize=3, alpha=0.8, label=label)
-        axes.set(
-            xscale="log",
-            xlabel="training time [s]",
-            ylabel=f"MRR on the {'validation' if self.dataset.validation else 'test'} triples",
-            ylim=(0, 1),
-            title=title,
-        )
-        axes.grid(alpha=0.3)
-        axes.legend(title="training loop")
-        figure.savefig(path, dpi=150)
-
-
-def _colors() -> Iterable[str]:
-    return (f"C{i}" for i in range(10))
+        lines = {
+            str(training_loop): [run for _, run in points.groupby("seed")]
+            for training_loop, points in self.curves().groupby("training loop", sort=False)
+        }
+        plot_curves(path, title, lines, "validation" if self.dataset.validation else "test", highest=1.0)
 
 
 @click.command(name="compare")

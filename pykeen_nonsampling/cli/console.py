@@ -1,19 +1,25 @@
-"""What commands have in common: checks of their input, quiet loggers, and figures."""
+"""What commands have in common: checks of their input, quiet loggers, figures, and the machine."""
 
 from __future__ import annotations
 
 import importlib.util
 import logging
+import os
+import platform
 import warnings
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import click
+import torch
 from class_resolver import ClassResolver
+from pykeen.version import get_version
 
 __all__ = [
     "check_matplotlib",
     "lookup",
+    "machine",
     "make_figure",
     "silence",
 ]
@@ -54,3 +60,23 @@ def lookup(resolver: ClassResolver[Any], name: str, what: str) -> type[Any]:
     except KeyError as error:
         message = f"PyKEEN has no {what} {name!r}: for a list, run pykeen ls {what}s."
         raise click.BadParameter(message, param_hint=f"--{what}") from error
+
+
+def machine() -> dict[str, Any]:
+    """Describe the machine and the software."""
+    cpu, cpuinfo = platform.processor() or platform.machine(), Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
+        cpu = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), cpu)
+    return {
+        "cpu": cpu,
+        # what PyTorch makes use of, e.g. AVX2 or AVX512
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "system": platform.system(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "mkl": torch.backends.mkl.is_available(),
+        "pykeen": get_version(),
+    }

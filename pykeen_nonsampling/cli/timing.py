@@ -312,7 +312,8 @@ class Subject:
             model=self.ours,
             mapped_triples=triples,
             additional_filter_triples=known,
-            batch_size=EVALUATION_BATCH_SIZE,
+            # the factorized evaluator has a default of its own
+            batch_size=None if isinstance(evaluator, FactorizedRankBasedEvaluator) else EVALUATION_BATCH_SIZE,
             use_tqdm=False,
         )
         return time.perf_counter() - start

@@ -1,0 +1,247 @@
+"""What is searched: the graph, the scales of trials, and the choices that a trial has."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from random import Random
+from typing import Any, NamedTuple, cast
+
+import optuna
+import torch
+from optuna.trial import FrozenTrial
+from pykeen.datasets import Dataset, get_dataset
+from pykeen.hpo.hpo import suggest_kwargs
+from pykeen.losses import loss_resolver
+from pykeen.models import Model, model_resolver
+
+from ..losses import MomentLoss
+from ..recipes import learning_rate, model_defaults
+from ..search import LEARNING_RATES, Outline, default_loss, fits, known_losses, limit_sizes, loss_ranges, outline
+from ..sweep import free_memory
+from ..training import NonSamplingLCWATrainingLoop
+
+__all__ = [
+    "LAST",
+    "METRICS",
+    "RUNGS",
+    "Choice",
+    "Graph",
+    "Rung",
+    "Space",
+]
+
+#: the column of each metric, and its name in PyKEEN; the first one decides
+METRICS: Mapping[str, str] = {
+    "MRR": "both.realistic.inverse_harmonic_mean_rank",
+    "Hits@1": "both.realistic.hits_at_1",
+    "Hits@3": "both.realistic.hits_at_3",
+    "Hits@10": "both.realistic.hits_at_10",
+}
+
+
+class Rung(NamedTuple):
+    """The scale of a trial, relative to the largest one."""
+
+    dimension: float
+    epochs: float
+
+
+#: From a few epochs of small vectors to the whole
+RUNGS = (Rung(1 / 4, 1 / 3), Rung(1 / 2, 2 / 3), Rung(1, 1))
+LAST = len(RUNGS) - 1
+
+#: The shares of the largest dimension that are searched
+SHARES: Mapping[str, Any] = {"type": float, "low": 1 / 4, "high": 1.0, "log": True}
+
+#: The standard deviation of a variation, as a share of the range, and the probability that inverse triples are switched
+STEP, FLIP = 0.15, 0.2
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A dataset with and without inverse triples, each loaded once."""
+
+    name: str
+    #: the arguments of ``pipeline()`` that load it
+    reference: Mapping[str, Any]
+
+    def load(self, inverse: bool) -> Dataset:
+        """Load the dataset."""
+        return get_dataset(**self.arguments(inverse))
+
+    def arguments(self, inverse: bool) -> dict[str, Any]:
+        """Return the arguments of ``pipeline()`` that load the dataset, with or without inverse triples."""
+        return {**self.reference, "dataset_kwargs": dict(create_inverse_triples=inverse)}
+
+    @cached_property
+    def datasets(self) -> Mapping[bool, Dataset]:
+        """The dataset, without and with inverse triples."""
+        return {inverse: self.load(inverse) for inverse in (False, True)}
+
+
+class Choice(NamedTuple):
+    """A configuration on any scale, without what follows from graph and model."""
+
+    model: str
+    loss: str
+    inverse: bool
+    share: float
+    learning_rate: float
+    loss_kwargs: Mapping[str, Any]
+
+
+class Space:
+    """What is searched: model, loss and its weights, inverse triples, dimension and learning rate."""
+
+    def __init__(self, graph: Graph, models: Sequence[str], dimension: int, epochs: int, seed: int):
+        """Initialize the space.
+
+        :param graph: the graph
+        :param models: the names of the models
+        :param dimension: the largest embedding dimension
+        :param epochs: the largest number of epochs
+        :param seed: the random seed of all training runs
+        :raises ValueError: if a model does not fit the free memory
+        :raises NotDecomposableError: if a model cannot be trained without sampling
+        """
+        self.graph = graph
+        self.classes: dict[str, type[Model]] = {cls.__name__: cls for cls in map(model_resolver.lookup, models)}
+        self.epochs = epochs
+        self.seed = seed
+        self.losses = known_losses()
+        #: what trials have in common
+        self.settings: dict[str, Any] = dict(
+            model=list(self.classes), dim=dimension, epochs=epochs, seed=seed, loss=self.losses, graph=dict(graph.reference)
+        )
+        memory = free_memory(torch.device("cpu")) // 2
+        #: the largest dimension of each model that fits the memory
+        self.dimensions: dict[str, int] = {}
+        self.families: dict[str, str] = {}
+        for name in self.classes:
+            self.families[name] = self._outline(name, 1, inverse=True).family
+
+            def fitting(sizes: Mapping[str, int], name: str = name) -> bool:
+                return fits(self._outline(name, sizes["d"], inverse=True), memory)
+
+            highs = limit_sizes({"d": (1, dimension)}, fitting)
+            if highs is None:
+                needed = self._outline(name, 1, inverse=True).memory()
+                raise ValueError(
+                    f"{name} with a single dimension needs about {needed / 1e9:.3g} GB, more than half of the free memory, "
+                    f"{memory / 1e9:.3g} GB. Use another model, or a smaller graph."
+                )
+            self.dimensions[name] = highs["d"]
+        factory = graph.datasets[False].training
+        self.ranges = {
+            (loss, family): loss_ranges(
+                NonSamplingLCWATrainingLoop, cast(MomentLoss, loss_resolver.make(loss)), factory, family
+            )
+            for loss in self.losses
+            for family in set(self.families.values())
+        }
+
+    def _outline(self, model: str, dimension: int, inverse: bool) -> Outline:
+        cls, factory = self.classes[model], self.graph.datasets[inverse].training
+        return outline(cls, {**model_defaults(cls), "embedding_dim": dimension}, factory)
+
+    def default(self, model: str) -> dict[str, Any]:
+        """Return the parameters of a trial with the defaults of a model."""
+        loss = default_loss(NonSamplingLCWATrainingLoop, self.graph.datasets[False].training, self.families[model])
+        return dict(
+            model=model,
+            loss=loss_resolver.normalize_cls(loss),
+            create_inverse_triples=False,
+            share=1.0,
+            lr=learning_rate(NonSamplingLCWATrainingLoop),
+        )
+
+    def suggest(self, trial: optuna.Trial, default: bool) -> Choice:
+        """Choose the parameters of a trial.
+
+        :param trial: the trial
+        :param default: whether weights are left to be derived from the graph
+        :return: the choice
+        """
+        model = trial.suggest_categorical("model", list(self.classes))
+        loss = trial.suggest_categorical("loss", self.losses)
+        inverse = trial.suggest_categorical("create_inverse_triples", [False, True])
+        share = trial.suggest_float("share", SHARES["low"], SHARES["high"], log=True)
+        lr = trial.suggest_float("lr", LEARNING_RATES["low"], LEARNING_RATES["high"], log=True)
+        family = self.families[model]
+        ranges = {} if default else self.ranges[loss, family]
+        # the ranges depend on the family, so each has parameters of its own
+        loss_kwargs = suggest_kwargs(trial, prefix=_prefix(loss, family), kwargs_ranges=ranges)
+        return Choice(model, loss, inverse, share, lr, loss_kwargs)
+
+    def vary(self, trial: FrozenTrial, random: Random) -> dict[str, Any]:
+        """Change all parameters of a trial a little, but for model and loss.
+
+        :param trial: the trial
+        :param random: draws the changes
+        :return: the new parameters
+        """
+        params = dict(trial.params)
+        prefix = _prefix(params["loss"], self.families[params["model"]])
+        spaces = {"share": SHARES, "lr": LEARNING_RATES}
+        for name, space in self.ranges[params["loss"], self.families[params["model"]]].items():
+            spaces[f"{prefix}.{name}"] = space
+            # derived, if the trial has the defaults
+            params.setdefault(f"{prefix}.{name}", trial.user_attrs["configuration"]["loss_kwargs"][name])
+        params |= {name: _step(params[name], space, random) for name, space in spaces.items()}
+        if random.random() < FLIP:
+            params["create_inverse_triples"] = not params["create_inverse_triples"]
+        return params
+
+    def configure(self, choice: Choice, rung: int) -> dict[str, Any]:
+        """Write a choice as arguments of ``pipeline()``, all but the dataset, and leave out no parameter of the model.
+
+        :param choice: the choice
+        :param rung: the rung to run it on
+        :return: the arguments, as in a configuration file
+        """
+        scale, cls = RUNGS[rung], self.classes[choice.model]
+        epochs = max(1, round(scale.epochs * self.epochs))
+        dimension = max(1, round(scale.dimension * choice.share * self.dimensions[choice.model]))
+        defaults = {
+            name: parameter.default
+            for name, parameter in inspect.signature(cls).parameters.items()
+            if isinstance(parameter.default, (bool, int, float, str))
+        }
+        return dict(
+            model=choice.model,
+            model_kwargs={
+                **defaults,
+                **model_defaults(cls),
+                "embedding_dim": dimension,
+            },
+            training_loop="nonsamplinglcwa",
+            loss=choice.loss,
+            loss_kwargs=dict(choice.loss_kwargs),
+            optimizer="Adam",
+            optimizer_kwargs=dict(lr=choice.learning_rate),
+            lr_scheduler="CosineAnnealingLR",
+            lr_scheduler_kwargs=dict(T_max=epochs),
+            training_kwargs=dict(num_epochs=epochs, batch_size=None),
+            evaluator="factorized",
+            random_seed=self.seed,
+        )
+
+
+def _prefix(loss: str, family: str) -> str:
+    """Name the parameters of a loss, whose ranges depend on the family of the model."""
+    return f"{loss} of {family}"
+
+
+def _step(value: float, space: Mapping[str, Any], random: Random) -> float:
+    """Change a number a little, within its range."""
+    low, high, q = float(space["low"]), float(space["high"]), space.get("q")
+    if space.get("log"):
+        changed = value * math.exp(random.gauss(0.0, STEP * math.log(high / low)))
+    else:
+        changed = random.gauss(value, STEP * (high - low))
+    changed = min(max(changed, low), high)
+    return low + round((changed - low) / q) * q if q else changed
