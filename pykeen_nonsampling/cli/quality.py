@@ -9,6 +9,7 @@ schedule, a curve would depend on when it is meant to end.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import itertools
 import json
 import math
@@ -66,13 +67,24 @@ BATCH_SIZES = (64, 256, 1024)
 NUM_NEGATIVES = (8, 32, 128)
 MARGINS = 1.0, 24.0
 BASELINE_LEARNING_RATES = 1e-3, 1e-1
-WEIGHT_DECAYS = 1e-7, 1e-3
+#: The weight of the N3 norm, or that of Adam's weight decay for models that take no regularizer
+REGULARIZATION, WEIGHT_DECAYS = (1e-5, 1e-1), (1e-8, 1e-5)
 LABEL_SMOOTHING = (0.0, 0.1)
 
-#: The first trial of each of PyKEEN's loops
-BASELINES: Mapping[str, Mapping[str, Any]] = {
-    "lcwa": dict(loss="crossentropy", lr=0.01, batch_size=256, regularized=False, label_smoothing=0.0),
-    "slcwa": dict(loss="nssa", lr=0.01, batch_size=256, regularized=False, num_negs_per_pos=32, margin=9.0),
+_COMMON: Mapping[str, Any] = dict(lr=0.01, batch_size=256)
+
+#: The first trials of each of PyKEEN's loops: one with each loss, since a few random ones could miss them all
+BASELINES: Mapping[str, Sequence[Mapping[str, Any]]] = {
+    "lcwa": [
+        dict(**_COMMON, loss="crossentropy", regularized=True, regularization=0.01, label_smoothing=0.0),
+        dict(**_COMMON, loss="bcewithlogits", regularized=True, regularization=0.0001, label_smoothing=0.0),
+        dict(**_COMMON, loss="softplus", regularized=False, label_smoothing=0.1),
+    ],
+    "slcwa": [
+        dict(**_COMMON, loss="nssa", regularized=False, num_negs_per_pos=32, margin=9.0),
+        dict(**_COMMON, loss="bcewithlogits", regularized=True, regularization=0.00001, num_negs_per_pos=8),
+        dict(**_COMMON, loss="softplus", regularized=True, regularization=0.001, num_negs_per_pos=8),
+    ],
 }
 
 #: PyKEEN holds about this many tensors of batch × entities × features at once
@@ -136,8 +148,8 @@ class Quality:
         """Try settings of a loop, its defaults first."""
         settings = self.settings
         study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=0))
-        default = BASELINES.get(loop) or dict(lr=learning_rate(_class(loop)))
-        study.enqueue_trial(dict(default))
+        for default in BASELINES.get(loop) or [dict(lr=learning_rate(_class(loop)))]:
+            study.enqueue_trial(dict(default))
         seconds = settings.search_seconds / settings.trials
         marks = [seconds * (i + 1) / TRIAL_MARKS for i in range(TRIAL_MARKS)]
         done = []
@@ -171,10 +183,14 @@ class Quality:
             return dict(loss=self._losses[loop], loss_kwargs=loss_kwargs, optimizer_kwargs=dict(lr=lr))
         loss = trial.suggest_categorical("loss", LOSSES[loop])
         optimizer_kwargs = dict(lr=trial.suggest_float("lr", *BASELINE_LEARNING_RATES, log=True))
-        if trial.suggest_categorical("regularized", [False, True]):
-            optimizer_kwargs["weight_decay"] = trial.suggest_float("weight_decay", *WEIGHT_DECAYS, log=True)
-        batch_size = trial.suggest_categorical("batch_size", BATCH_SIZES)
         arguments: dict[str, Any] = dict(loss=loss, optimizer_kwargs=optimizer_kwargs)
+        if trial.suggest_categorical("regularized", [False, True]):
+            if "regularizer" in inspect.signature(model_resolver.lookup(self.settings.model)).parameters:
+                weight = trial.suggest_float("regularization", *REGULARIZATION, log=True)
+                arguments["model_kwargs"] = dict(regularizer="powersum", regularizer_kwargs=dict(weight=weight, p=3.0))
+            else:
+                optimizer_kwargs["weight_decay"] = trial.suggest_float("weight_decay", *WEIGHT_DECAYS, log=True)
+        batch_size = trial.suggest_categorical("batch_size", BATCH_SIZES)
         if loop == "lcwa":
             smoothing = trial.suggest_categorical("label_smoothing", LABEL_SMOOTHING)
             batch_size = min(batch_size, self._largest_batch)
@@ -227,12 +243,17 @@ class Quality:
         # PyKEEN collects garbage after each epoch, which takes longer than one on a small graph; this package's loops do not
         with contextlib.suppress(OutOfTime), cheap_garbage_collection():
             pipeline(
-                **{**arguments, "training_kwargs": {**arguments.get("training_kwargs", {}), **watching}},
+                **{
+                    **arguments,
+                    "training_kwargs": {**arguments.get("training_kwargs", {}), **watching},
+                    "model_kwargs": {
+                        "embedding_dim": self.settings.dim,
+                        **model_defaults(model_resolver.lookup(self.settings.model)),
+                        **arguments.get("model_kwargs", {}),
+                    },
+                },
                 dataset=dataset,
                 model=self.settings.model,
-                model_kwargs=dict(
-                    embedding_dim=self.settings.dim, **model_defaults(model_resolver.lookup(self.settings.model))
-                ),
                 training_loop=loop,
                 optimizer="Adam",
                 # time ends training
@@ -350,7 +371,7 @@ def measure_quality(chosen: Mapping[str, Any], budget: float, search: float, tri
         quality = Quality(QualitySettings(dataset, model, dim, budget, search, trials, chosen["repeats"]))
         click.echo(
             f"{model} with {dim} dimensions on {dataset}. Each training loop tries {trials} settings in {search:g} s, and "
-            f"then trains for {budget:g} s with the best of them, with {chosen['repeats']} seeds."
+            f"then trains for {budget:g} s with the best of them, with {chosen['repeats']} random seeds."
         )
         quality.run(click.echo)
     except (NotImplementedError, ValueError) as error:
