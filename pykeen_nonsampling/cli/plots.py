@@ -97,7 +97,7 @@ def plot_curves(
     :param highest: the upper end of the axis
     :param levels: values to mark with a line, by label
     """
-    figure = make_figure(width=7, height=4.5)
+    figure = make_figure(width=7, height=5)
     axes = figure.add_subplot()
     for color, (label, runs) in zip(_colors(), lines.items(), strict=False):
         for i, run in enumerate(runs):
@@ -124,7 +124,8 @@ def plot_curves(
     )
     axes.xaxis.set_major_formatter("{x:g}")
     axes.grid(alpha=0.3)
-    axes.legend(title="training loop")
+    # lines may be anywhere on the axes
+    figure.legend(title="training loop", loc="outside lower center", ncols=2)
     figure.savefig(path, dpi=150)
 
 
