@@ -107,6 +107,19 @@ class TestQuality:
         assert table.count("\n") == 2 + len(LOOPS)
         assert (tmp_path / "quality_nations.png").read_bytes().startswith(b"\x89PNG")
 
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            (["--quality", "--json", "x.json"], "--json has no effect with --quality"),
+            (["--quality", "--no-growth"], "--growth has no effect with --quality"),
+            (["--trials", "3"], "--trials is for --quality"),
+        ],
+    )
+    def test_options_without_effect_are_refused(self, options: list[str], message: str) -> None:
+        result = benchmark("--dataset", "nations", *options)
+        assert result.exit_code == 2
+        assert message in result.output
+
     def test_times_to_quality_are_medians_of_first_times(self) -> None:
         quality = Quality(QualitySettings("nations", "ComplEx", 8, 10, 10, 1))
 

@@ -359,6 +359,7 @@ def command(
     measures how long it takes to become how good.
     """
     check_matplotlib()
+    _check_options(context, quality)
     if quality:
         given = {"dataset": dataset, **settings}
         chosen = {
@@ -396,3 +397,16 @@ def command(
     for axis, line in result.growth.items():
         click.echo(f"Seconds per epoch grow with {axis} to the power of {line['exponent']:.2f}.")
     click.echo(f"Table, numbers and plots: {', '.join(map(str, paths))}")
+
+
+def _check_options(context: click.Context, quality: bool) -> None:
+    """Refuse options that have no effect on what is measured."""
+    only_quality = {"budget_seconds", "search_seconds", "trials"}
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        if context.get_parameter_source(name) is click.core.ParameterSource.DEFAULT or name in ("quality", "output"):
+            continue
+        if quality and name not in {*QUALITY_DEFAULTS, *only_quality}:
+            raise click.UsageError(f"{parameter.opts[0]} has no effect with --quality: remove one of them.")
+        if not quality and name in only_quality:
+            raise click.UsageError(f"{parameter.opts[0]} is for --quality: add it, or remove {parameter.opts[0]}.")
