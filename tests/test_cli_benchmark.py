@@ -11,6 +11,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+import numba
 import pandas as pd
 import pytest
 import torch
@@ -65,6 +66,7 @@ def test_everything_is_measured_and_written(tmp_path: Path) -> None:
     assert data["settings"]["repeats"] == data["settings"]["batches"] == 2
     assert data["machine"]["torch"] == torch.__version__
     assert data["machine"]["cpu"]
+    assert data["machine"]["numba"] == numba.__version__
     assert data["machine"]["instructions"] == torch.backends.cpu.get_cpu_capability()
 
     table = pd.read_csv(tmp_path / "out" / "benchmark.csv")

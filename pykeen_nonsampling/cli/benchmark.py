@@ -54,6 +54,7 @@ PAPER_SPEEDUPS: Mapping[str, float] = {"distmult": 66.9, "simple": 60.9, "comple
 #: Each ratio, and the times that it is computed from
 RATIOS: Mapping[str, tuple[str, str]] = {
     "epoch/floor": ("epoch_seconds", "floor_seconds"),
+    "local epoch/floor": ("local_epoch_seconds", "local_floor_seconds"),
     "autograd/epoch": ("autograd_seconds", "epoch_seconds"),
     "slcwa/epoch": ("slcwa_seconds", "epoch_seconds"),
     "lcwa/local epoch": ("lcwa_seconds", "local_epoch_seconds"),
@@ -113,7 +114,7 @@ class Benchmark:
         settings = self.settings
         subjects = [(model, dim) for model in settings.models for dim in settings.dims]
         baselines = (1 + min(settings.repeats, settings.baseline_repeats)) * (1 + len(settings.loops))
-        total = len(subjects) * (1 + 5 * (1 + settings.repeats) + baselines)
+        total = len(subjects) * (1 + 6 * (1 + settings.repeats) + baselines)
         total += settings.growth * (1 + settings.repeats) * sum(len(sizes) for sizes in GROWTH.values())
         with tqdm(total=total, unit="step", leave=False) as bar:
             for model, dim in subjects:

@@ -8,6 +8,7 @@ import os
 import platform
 import warnings
 from functools import partial
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,14 @@ def lookup(resolver: ClassResolver[Any], name: str, what: str) -> type[Any]:
         raise click.BadParameter(message, param_hint=f"--{what}") from error
 
 
+def _find_version(package: str) -> str | None:
+    """Find out which version of a package is installed, if any."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
 def machine() -> dict[str, Any]:
     """Describe the machine and the software."""
     cpu, cpuinfo = platform.processor() or platform.machine(), Path("/proc/cpuinfo")
@@ -79,4 +88,6 @@ def machine() -> dict[str, Any]:
         "torch": torch.__version__,
         "mkl": torch.backends.mkl.is_available(),
         "pykeen": get_version(),
+        # with it, loops are compiled
+        "numba": _find_version("numba"),
     }

@@ -55,6 +55,8 @@ SLCWA_BATCH_SIZE, NUM_NEGATIVES = 4000, 25
 #: PyKEEN holds batch × entities × dimension numbers several times over: on FB15k-237 with d=200, more would not fit in 16 GB
 LCWA_BATCH_SIZE = 64
 EVALUATION_BATCH_SIZE = 256
+#: The number of queries to multiply at once for the floor
+FLOOR_ROWS = 8192
 #: The number of epochs, or runs of the floor, of which one time is the median: they are short
 EPOCHS = 5
 
@@ -252,6 +254,30 @@ class Subject:
             run()
             return statistics.median(run() for _ in range(EPOCHS))
 
+    def local_floor(self) -> float:
+        """Time the dense products of the local closed world: of all queries with a Gram matrix, and with each other."""
+        triples = self.training.mapped_triples
+        with torch.no_grad():
+            heads, _, tails = features(self.ours, self.factorization)
+            sides = [(len(triples[:, ends].unique(dim=0)), x.shape[1]) for ends, x in (([0, 1], tails), ([1, 2], heads))]
+            # in blocks, as in training: all queries at once may not fit in memory
+            operands = []
+            for n, m in sides:
+                queries, by_gram = tails.new_ones(2, min(n, FLOOR_ROWS), m)
+                operands.append((n, queries, by_gram, tails.new_ones(m, m), tails.new_empty(m, m)))
+
+            def run() -> float:
+                start = time.perf_counter()
+                for n, queries, by_gram, gram, gradient in operands:
+                    for first in range(0, n, FLOOR_ROWS):
+                        rows = slice(0, min(FLOOR_ROWS, n - first))
+                        torch.mm(queries[rows], gram, out=by_gram[rows])
+                        torch.mm(queries[rows].T, queries[rows], out=gradient)
+                return time.perf_counter() - start
+
+            run()
+            return statistics.median(run() for _ in range(EPOCHS))
+
     def epoch(self) -> float:
         """Time epochs of this package's training loop, including the optimizer step."""
         return train_epochs(self.loop, self.training)
@@ -332,6 +358,7 @@ class Subject:
             for name, measure in (
                 ("floor_seconds", self.floor),
                 ("epoch_seconds", self.epoch),
+                ("local_floor_seconds", self.local_floor),
                 ("local_epoch_seconds", self.local_epoch),
                 ("autograd_seconds", self.autograd),
                 ("evaluation_seconds", self.evaluation),
