@@ -55,7 +55,7 @@ class NonSamplingLCWATrainingLoop(FactorizedTrainingLoop):
         **FactorizedTrainingLoop.loss_hpo_default,
         "query_weight": {"type": float, "low": -0.5, "high": 1.0, "q": 0.25},
         "candidate_weight": {"type": float, "low": -0.5, "high": 1.5, "q": 0.25},
-        "range_weight": {"type": float, "low": 0.0, "high": 0.75, "q": 0.25},
+        "range_weight": {"type": float, "low": 0.0, "high": 0.5, "q": 0.25},
     }
 
     def __init__(self, *, target: Target | int | None = None, **kwargs: Any) -> None:
