@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..moments import Moments, ScoreMoments
+from ..moments import Moments, ScoreMoments, add_gram, mirror
 from ..objectives import Costs
 from ..triples import Ranges
 from .base import Gradients
@@ -106,7 +106,9 @@ class RangeProducts:
             rows = part.rows
             queries, a, b = self.queries[rows], by_first[rows], by_second[rows]
             grad_queries[rows].addcmul_(self.by_gram[rows], b[:, None], value=2).addr_(a, part.first)
-            first, second = a @ queries, queries.T @ (queries * b[:, None])
+            first, second = a @ queries, torch.empty_like(part.second)
+            add_gram(second, queries, queries * b[:, None], factor=0.0)
+            mirror(second)
             if gradients.first is not None and gradients.second is not None:
                 gradients.first.add_(first)
                 gradients.second.add_(second)
