@@ -55,6 +55,7 @@ RULES: Mapping[tuple[str, ...], Mapping[str, Mapping[str, float]]] = {
         },
         "squared, λ 0.1, candidates 0": {**NEVER, "regularization": 0.1, "exponent of candidates": 0.0},
         "squared, mass 250, λ 0.06": {**NEVER, "mass of a query's candidates": 250.0, "regularization": 0.06},
+        "squared, ranges 0.25": {**NEVER, "exponent of ranges": 0.25},
         "standardized": {**ALWAYS},
         "standardized, margin 1.2, sharpness 0.5": {**ALWAYS, "margin": 1.2, "sharpness": 0.5},
     },
