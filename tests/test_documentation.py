@@ -90,6 +90,14 @@ def test_table_of_how_far_defaults_carry_over_is_current(tmp_path: Path) -> None
         assert f"{share} %" in page
 
 
+def test_table_of_searches_is_current(tmp_path: Path) -> None:
+    page = PAGES["docs/tuning.md"].read_text(encoding="utf-8")
+    searches = str(ROOT / "docs" / "benchmark" / "tuning.jsonl")
+    table = run(sys.executable, str(ROOT / "benchmarks" / "tuning.py"), "report", "--file", searches, cwd=tmp_path).strip()
+    written = page.partition("<!-- searches: begin -->")[2].partition("<!-- searches: end -->")[0]
+    assert written.strip() == table, f"write into docs/tuning.md:\n{table}"
+
+
 def test_table_of_results_is_current(tmp_path: Path) -> None:
     page = PAGES["docs/choosing.md"].read_text(encoding="utf-8")
     experiments = sorted((ROOT / "pykeen_nonsampling" / "experiments").glob("*/*.json"))
