@@ -158,13 +158,13 @@ class MomentLoss(PointwiseLoss, ABC):
                     f"equal weights, or a function of the numbers"
                     + ("." if name == "query_weight" else f", or one of {', '.join(POPULARITY)}.")
                 )
-        for name, weight in (
-            ("range_weight", range_weight),
-            ("regularization_weight", regularization_weight),
-            ("duality_weight", duality_weight),
+        for name, weight, example in (
+            ("range_weight", range_weight, 0.25),
+            ("regularization_weight", regularization_weight, 0.03),
+            ("duality_weight", duality_weight, 0.1),
         ):
             if weight is not None and not (math.isfinite(weight) and weight >= 0):
-                raise ValueError(f"{name}={weight} is out of range: use a finite number ≥ 0, e.g. 0.03.")
+                raise ValueError(f"{name}={weight} is out of range: use a finite number ≥ 0, e.g. {example}.")
         if not (math.isfinite(regularization_power) and regularization_power >= 1):
             raise ValueError(f"{regularization_power=} is out of range: use a finite number ≥ 1, e.g. 3.")
         self.positive_weight = positive_weight
