@@ -23,7 +23,7 @@ CACHED_ELEMENTS = 2**22
 
 @dataclass(frozen=True)
 class _Part:
-    """Queries in a row that meet the same candidates, or of a few small relations."""
+    """Queries in a row: those of one relation, or of neighboring relations whose ranges are scored."""
 
     rows: slice
     #: shape: (l, l) and (l,), the moments of the candidates
@@ -31,7 +31,7 @@ class _Part:
     first: Tensor
     #: the members of the range that are a part of the moments
     members: slice | None
-    #: the queries of relations so small that the members of their ranges are scored instead: rows, members and scores
+    #: for relations with so few queries that the members of their ranges are scored instead: rows, members and scores
     scored: Sequence[tuple[slice, slice, Tensor]] = ()
 
 
