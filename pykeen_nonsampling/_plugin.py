@@ -32,9 +32,12 @@ def wrap_pipeline(module: ModuleType) -> None:
     from .recipes import complete, difference
     from .recording import RecordedResult
     from .training.base import derived
+    from .training.checkpoints import prepare
 
     def run(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> Any:
         completed = complete(without_command_line_defaults(kwargs))
+        # PyKEEN itself looks at the checkpoint before the training loop can
+        prepare(completed.get("training_kwargs"))
         token = derived.set(difference(completed, kwargs))
         try:
             return RecordedResult.of(function(**completed))

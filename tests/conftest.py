@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+from typing import Any
 
 import pytest
 
@@ -14,3 +15,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     graphs = getattr(metafunc.cls, "graphs", None)
     if graphs is not None and "graph" in metafunc.fixturenames:
         metafunc.parametrize("graph", graphs)
+
+
+@pytest.fixture(params=["closed", "local"])
+def world(request: pytest.FixtureRequest) -> Any:
+    """Provide a training loop under test."""
+    from worlds import WORLDS
+
+    return WORLDS[request.param]

@@ -11,16 +11,11 @@ from graphs import GRAPHS
 from pykeen.models import ERModel
 from pykeen.nn.modules import DistMultInteraction
 from pykeen.nn.representation import Embedding, LowRankRepresentation, SubsetRepresentation
-from worlds import WORLDS, World
+from worlds import World
 
 from pykeen_nonsampling import NonSamplingLoss
 
 FACTORY = GRAPHS["ordinary"]
-
-
-@pytest.fixture(params=WORLDS)
-def world(request: pytest.FixtureRequest) -> World:
-    return WORLDS[request.param]
 
 
 class TestRepresentations:

@@ -23,17 +23,12 @@ from pykeen.training.callbacks import EvaluationLossTrainingCallback
 from pykeen.training.training_loop import CheckpointMismatchError, NoTrainingBatchError, SubBatchingNotSupportedError
 from pykeen.triples import CoreTriplesFactory
 from torch import Tensor
-from worlds import WORLDS, World
+from worlds import World
 
 from pykeen_nonsampling import NonSamplingLoss, NonSamplingTrainingLoop
 from pykeen_nonsampling.training.base import _advise_smaller_scores
 
 FACTORY = GRAPHS["ordinary"]
-
-
-@pytest.fixture(params=WORLDS)
-def world(request: pytest.FixtureRequest) -> World:
-    return WORLDS[request.param]
 
 
 @pytest.fixture(scope="module")

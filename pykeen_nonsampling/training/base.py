@@ -8,7 +8,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from functools import cached_property
-from hashlib import md5
 from typing import Any, ClassVar
 
 import torch
@@ -16,7 +15,6 @@ from class_resolver import HintOrType, OptionalKwargs
 from pykeen.losses import loss_resolver
 from pykeen.models import ERModel
 from pykeen.sampling import NegativeSampler
-from pykeen.training import TrainingLoop
 from pykeen.triples import CoreTriplesFactory
 from pykeen.triples.weights import LossWeighter, loss_weighter_resolver
 from torch import Tensor
@@ -30,6 +28,8 @@ from ..objectives import Objective, sum_of_norms
 from ..sweep import Sweep, check_memory_budget, fastest_sweep
 from ..triples import Batch, Batches, Side, TripleIndex
 from ..weighting import weigh_triples
+from .resuming import ResumableTrainingLoop
+from .setup import describe_graph, describe_weights, plain
 
 __all__ = [
     "FactorizedTrainingLoop",
@@ -46,7 +46,7 @@ FEW_STEPS = 20
 derived: ContextVar[Mapping[str, Any]] = ContextVar("derived", default={})  # noqa: B039
 
 
-class FactorizedTrainingLoop(TrainingLoop[Batch], ABC):
+class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
     """What all training loops without negative sampling have in common.
 
     A subclass says which triples count as negatives: from which ends the training triples are seen, what they and their
@@ -98,7 +98,6 @@ class FactorizedTrainingLoop(TrainingLoop[Batch], ABC):
         self.memory_budget = memory_budget
         self.factorization = factorization
         self.factorization_kwargs = factorization_kwargs
-        self._setup = f"{type(self.optimizer).__name__} {self.optimizer.defaults} {factorization_kwargs}"
         #: the indexed triples, by the identity of their factory, which is kept with them; those to train on come first
         self._indexed: dict[int, tuple[CoreTriplesFactory, Batch]] = {}
         #: the loss as it was given, and with all its weights
@@ -109,14 +108,21 @@ class FactorizedTrainingLoop(TrainingLoop[Batch], ABC):
             self.model.loss = AutomaticLoss()
         check_loss(type(self.model.loss))
 
-    @property
-    def checksum(self) -> str:
-        """The checksum of what the training loop was configured with, which a checkpoint has to match.
-
-        It includes the weights of the loss, as derived for the graph. PyKEEN's own includes the current learning rate, so
-        that no run with a learning rate scheduler could be resumed.
-        """
-        return md5(f"{self.model} {self._setup}".encode(), usedforsecurity=False).hexdigest()
+    # docstr-coverage: inherited
+    def _describe_data(self) -> dict[str, Any]:
+        description: dict[str, Any] = {
+            "factorization_kwargs": plain(self.factorization_kwargs),
+            "loss": {"class": type(self.loss).__name__, **plain(self.loss.kwargs)},
+        }
+        if self._indexed:
+            batch = next(iter(self._indexed.values()))[1]
+            description |= {
+                "graph": describe_graph(batch.sides[0].index),
+                "target": [side.target for side in batch.sides],
+                "weights": describe_weights(self._weights, batch.sides),
+                "batch_size": self._training_kwargs.get("batch_size") or len(batch),
+            }
+        return description
 
     # docstr-coverage: inherited
     def train(  # type: ignore[override]  # noqa: D102

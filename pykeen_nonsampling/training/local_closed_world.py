@@ -73,7 +73,6 @@ class NonSamplingLCWATrainingLoop(FactorizedTrainingLoop):
                 f"e.g. training_loop_kwargs=dict(target='both')."
             )
         self.target = target
-        self._setup += f" {target}"
 
     # docstr-coverage: inherited
     def _suitable_loss(self, index: TripleIndex) -> type[MomentLoss]:

@@ -1,0 +1,21 @@
+"""The command that tries what survives kills and changed bits, in short."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from commands import ROOT, run
+
+COMMAND = (sys.executable, str(ROOT / "benchmarks" / "faults.py"))
+
+
+def test_flips(tmp_path: Path) -> None:
+    assert run(*COMMAND, "flips", "--number=50", cwd=tmp_path).startswith("50 of 50 changed bits are noticed")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such signal")
+def test_kills(tmp_path: Path) -> None:
+    printed = run(*COMMAND, "kills", "--number=2", "--epochs=100", "--case=standardized", cwd=tmp_path)
+    assert "2 kills, 0 checkpoints unreadable, the result is the same, bit for bit." in printed
