@@ -96,7 +96,7 @@ class TestFiles:
 
     def test_failure_keeps_the_old_one_and_leaves_nothing(self, path: Path) -> None:
         content = path.read_bytes()
-        message = r"cannot be written: disk.*The last one is unchanged.*checkpoint_directory"
+        message = r"cannot be written, with [\d,]+ bytes free: disk.*The last one is unchanged.*checkpoint_directory"
         with pytest.raises(CheckpointError, match=message), replacing(path):
             raise OSError("disk")
         with pytest.raises(KeyboardInterrupt), replacing(path):

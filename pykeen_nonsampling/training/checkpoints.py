@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import signal
 import tempfile
 import threading
@@ -52,10 +53,12 @@ def replacing(path: Path) -> Iterator[Path]:
         os.replace(part, path)
         _flush(path.parent)
     except (OSError, RuntimeError) as error:
-        # PyTorch has a RuntimeError for a full disk
+        # for a full disk, PyTorch has a RuntimeError that does not say so
+        free = f", with {shutil.disk_usage(path.parent).free:,} bytes free" if path.parent.is_dir() else ""
         kept = " The last one is unchanged." if path.exists() else ""
         raise CheckpointError(
-            f"The checkpoint {path} cannot be written: {error}.{kept} Free some space, or use another checkpoint_directory."
+            f"The checkpoint {path} cannot be written{free}: {error}.{kept} Free some space, or use another "
+            f"checkpoint_directory."
         ) from error
     finally:
         if part is not None:
