@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 from tqdm.autonotebook import tqdm
 
+from . import ranks as processes
 from .factorizations import Factorization, NotDecomposableError
 from .scoring import End, Hidden, Scorer
 from .sweep import check_memory_budget
@@ -126,17 +127,19 @@ class FactorizedRankBasedEvaluator(RankBasedEvaluator):
         rows = batch_size or self.batch_size or scorer.num_rows(self.memory_budget, copies=3)
         self.clear()
         self.num_entities = scorer.num_entities
-        description = dict(desc=f"Evaluating on {device}", unit="triple", unit_scale=True)
+        group = processes.Ranks.current()
+        mine = group.rows(len(mapped_triples))
+        description = dict(desc=f"Evaluating on {device}", unit="triple", unit_scale=True, disable=not group.is_first)
         with (
             torch.inference_mode(),
-            tqdm(total=len(mapped_triples) * len(targets), **{**description, **tqdm_kwargs}) as progress,
+            tqdm(total=(mine.stop - mine.start) * len(targets), **{**description, **tqdm_kwargs}) as progress,
         ):
             for target in targets:
                 triples = mapped_triples.to(device)
                 known = all_pos_triples if self.filtered else None
                 end = scorer.end(target, triples[:0] if known is None else known)
                 ranking = _Ranking(end, scorer.turn(target, triples), known is not None, excluded)
-                ranks = ranking.run(rows, progress)
+                ranks = ranking.run(rows, progress, group)
                 for rank_type, values in ranks.items():
                     self.ranks[target, rank_type].append(values.cpu().numpy())
                 self.num_candidates[target].append(ranks.number_of_options.cpu().numpy())
@@ -172,16 +175,19 @@ class _Ranking:
         self.options = len(keys) if excluded is None else int((~excluded).sum())
         self.error = ROUNDING_ERRORS * torch.finfo(keys.dtype).eps * keys.norm(dim=1).max()
 
-    def run(self, rows: int, progress: Any) -> Ranks:
-        """Rank the answers, in the order of the triples, some rows at a time."""
+    def run(self, rows: int, progress: Any, group: processes.Ranks) -> Ranks:
+        """Rank the answers, in the order of the triples, some rows at a time, and some in each process."""
         # triples of the same query are adjacent, and so are queries of the same relation
         identities, order = (self.triples[:, 1] * len(self.keys) + self.triples[:, 0]).sort()
-        results = torch.empty(3, len(order), dtype=torch.long, device=order.device)
+        results = torch.zeros(3, len(order), dtype=torch.long, device=order.device)
         # the same memory for all blocks, which the cache still has
         space = self.keys.new_empty(3, min(rows, len(order)) * self.end.scorer.num_columns)
-        for positions, identity in zip(order.split(rows), identities.split(rows), strict=True):
-            results[:, positions] = self._rank(self.triples[positions], identity, space)
-            progress.update(len(positions))
+        mine = group.rows(len(order))
+        for start in range(mine.start, mine.stop, rows):
+            block = slice(start, min(start + rows, mine.stop))
+            results[:, order[block]] = self._rank(self.triples[order[block]], identities[block], space)
+            progress.update(block.stop - block.start)
+        group.add(results)
         larger, equal, number_of_options = results
         optimistic, pessimistic = larger + 1, larger + equal + 1
         return Ranks(

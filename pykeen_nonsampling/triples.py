@@ -30,6 +30,9 @@ Positions = Tensor | slice
 
 EndType = TypeVar("EndType")
 
+#: What a query costs, in terms of its answers
+QUERY_COST = 2
+
 _LARGEST = torch.iinfo(torch.long).max
 
 
@@ -336,6 +339,17 @@ class Batch(Dataset["Batch"]):
         if all(part is side for part, side in zip(sides, self.sides, strict=True)):
             return self
         return Batch(sides, self.share * len(sides[0].index) / max(1, len(self.sides[0].index)))
+
+    def divide(self, number: int, parts: int) -> Batch:
+        """Return one of several parts of about the same cost, which together have all queries of each side."""
+        if parts == 1:
+            return self
+        queries = []
+        for side in self.sides:
+            costs = functional.pad((QUERY_COST + side.index.counts).cumsum(dim=0), (1, 0))
+            bounds = torch.tensor([number, number + 1], device=costs.device) * costs[-1] // parts
+            queries.append(slice(*torch.searchsorted(costs, bounds).tolist()))
+        return self[queries]
 
     def part(self, start: int, stop: int) -> Batch:
         """Return the queries of each side whose first triple is at one of the given positions."""

@@ -232,7 +232,14 @@ class Factorization(ABC):
         """Map the interaction's own scores to the factorized ones: increasing, so both rank alike. Often the identity."""
         return scores
 
-    def score_moments(self, heads: Tensor, relations: Tensor, tails: Tensor, weights: Weights | None = None) -> ScoreMoments:
+    def score_moments(
+        self,
+        heads: Tensor,
+        relations: Tensor,
+        tails: Tensor,
+        weights: Weights | None = None,
+        moments: Callable[[Tensor, Tensor | None], Moments] = Moments.of,
+    ) -> ScoreMoments:
         r"""Compute the moments of the scores over all triples.
 
         This takes $O((|\mathcal{E}| + |\mathcal{R}|) m^2)$ instead of $O(|\mathcal{E}|^2 |\mathcal{R}| m)$ operations; if
@@ -242,13 +249,14 @@ class Factorization(ABC):
         :param relations: the relation features
         :param tails: the tail features
         :param weights: the weights of the triples
+        :param moments: collects the moments of features with weights
         :return: the moments
         """
         weights = weights or Weights()
-        head_moments = Moments.of(heads, weights.heads)
+        head_moments = moments(heads, weights.heads)
         # most models have the same features for heads and tails, so one Gram matrix is enough
         shared = tails is heads and weights.heads is weights.tails
-        tail_moments = head_moments if shared else Moments.of(tails, weights.tails)
+        tail_moments = head_moments if shared else moments(tails, weights.tails)
         return self.query_moments(head_moments, relations, weights.relations).of_scores(tail_moments)
 
 

@@ -10,15 +10,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ..triples import SideWeights, TripleIndex, expand_ranges
+from ..triples import QUERY_COST, SideWeights, TripleIndex, expand_ranges
 
 __all__ = [
     "Plan",
     "Rows",
 ]
-
-#: What a query costs in addition to its answers, in terms of these
-QUERY_LOAD = 2
 
 
 @dataclass(frozen=True)
@@ -63,7 +60,7 @@ class Plan:
         #: shape: (g,), answer and relation of each group, and where its triples begin
         self.run_answers, self.run_relations = (runs // n).int(), (runs % n).int()
         self.run_offsets = functional.pad(counts.cumsum(dim=0), (1, 0))
-        self.run_cuts = _cut(self.run_answers, QUERY_LOAD + counts, parts)
+        self.run_cuts = _cut(self.run_answers, QUERY_COST + counts, parts)
 
     @property
     def counts(self) -> Tensor:
@@ -79,7 +76,7 @@ class Plan:
     def _block(self, start: int, size: int) -> Rows:
         stop = min(start + size, len(self.pairs))
         offsets = self.offsets[start : stop + 1]
-        cuts = start + _cut(self.pairs[start:stop, 0], QUERY_LOAD + offsets.diff(), self.parts)
+        cuts = start + _cut(self.pairs[start:stop, 0], QUERY_COST + offsets.diff(), self.parts)
         return Rows(slice(start, stop), slice(int(offsets[0]), int(offsets[-1])), cuts)
 
     def sort_weights(self, weights: SideWeights, index: TripleIndex) -> SideWeights:

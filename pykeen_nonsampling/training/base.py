@@ -28,7 +28,7 @@ from ..objectives import Objective, sum_of_norms
 from ..sweep import Sweep, check_memory_budget, fastest_sweep
 from ..triples import Batch, Batches, Side, TripleIndex
 from ..weighting import weigh_triples
-from .resuming import ResumableTrainingLoop
+from .parallel import ParallelTrainingLoop
 from .setup import describe_graph, describe_weights, plain
 
 __all__ = [
@@ -46,7 +46,7 @@ FEW_STEPS = 20
 derived: ContextVar[Mapping[str, Any]] = ContextVar("derived", default={})  # noqa: B039
 
 
-class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
+class FactorizedTrainingLoop(ParallelTrainingLoop, ABC):
     """What all training loops without negative sampling have in common.
 
     A subclass says which triples count as negatives: from which ends the training triples are seen, what they and their
@@ -70,6 +70,8 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
     _random_states: tuple[Tensor, Tensor | None]
     #: whether the first batch has been looked at
     _checked: bool = False
+    #: a batch, and the part of it that is this process's, kept for when the next batch is the same
+    _mine: tuple[Batch, Batch] | None = None
 
     def __init__(
         self,
@@ -211,8 +213,9 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
             with _compat.cheap_garbage_collection(), _compat.quiet_schedulers():
                 return super()._train(triples_factory=triples_factory, **_compat.with_gradient_clipping(**kwargs))
         finally:
-            # its memory is no longer needed
+            # their memory is no longer needed
             self.__dict__.pop("_sweep", None)
+            self._mine = None
 
     # docstr-coverage: inherited
     def _train_epoch(self, **kwargs: Any) -> float:  # type: ignore[override]
@@ -308,26 +311,33 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
         slice_size: int | None = None,
     ) -> Tensor:
         part, share = batch.part(start, stop), (stop - start) / len(batch)
+        mine = self._my_part(part)
         self._align_random_states(first=start == 0)
         vectors = represent(self.model, mode=self.mode)
         all_features = features(self.model, self._factorization, vectors=vectors)
         if not self._checked:
             self._check(all_features)
             self._checked = True
-        loss = self._sum(part, all_features, self.loss.objective(label_smoothing, num_entities=self.num_entities))
+        loss = self._sum(mine, all_features, self.loss.objective(label_smoothing, num_entities=self.num_entities))
         if self.loss.regularization_weight:
             power = self.loss.regularization_power
             weight, dtype = self.loss.regularization_weight, self._dtype
-            entity_weights, relation_weights = (weight * counts.to(dtype) for counts in part.occurrences)
+            entity_weights, relation_weights = (weight * counts.to(dtype) for counts in mine.occurrences)
             for x in vectors.entities:
                 loss = loss + sum_of_norms(x, entity_weights, power)
             for x in vectors.relations:
                 loss = loss + sum_of_norms(x, relation_weights, power)
-        regularization = self.model.collect_regularization_term()
+        regularization = self.model.collect_regularization_term() / self._ranks.size
         if self.loss.reduction == "mean":
             # PyKEEN weighs sub-batches by their share
-            return loss / (share * self._num_scores(batch)) + regularization
-        return loss + share * regularization
+            return self._ranks.total(loss / (share * self._num_scores(batch)) + regularization)
+        return self._ranks.total(loss + share * regularization)
+
+    def _my_part(self, batch: Batch) -> Batch:
+        """Return the queries of a batch that this process visits."""
+        if self._mine is None or self._mine[0] is not batch:
+            self._mine = batch, batch.divide(self._ranks.rank, self._ranks.size)
+        return self._mine[1]
 
     def _check(self, all_features: Features) -> None:
         """Check the model before its first step, once."""

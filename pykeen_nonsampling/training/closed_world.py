@@ -75,7 +75,7 @@ class NonSamplingTrainingLoop(FactorizedTrainingLoop):
         all_triples = Scores(
             positives=heads.new_empty(0),
             query_index=torch.empty(0, dtype=torch.long, device=heads.device),
-            candidates=self._factorization.score_moments(heads, relations, tails, self._weights),
+            candidates=self._factorization.score_moments(heads, relations, tails, self._weights, self._ranks.moments),
             query_weights=side.weights.queries,
         )
         return sum_of_costs(problem, self._sweep) + batch.share * objective.cost(all_triples)

@@ -114,7 +114,7 @@ class NonSamplingLCWATrainingLoop(FactorizedTrainingLoop):
             weights = side.weights.candidates
             # most models have the same features for heads and tails, so one Gram matrix is enough
             if candidates is None or heads is not tails or weights is not used:
-                candidates, used = Moments.of(answers, weights), weights
+                candidates, used = self._ranks.moments(answers, weights), weights
             form = side.face(self._factorization.form)
             problem = Problem(side, form, objective, given, relations, answers, candidates, self.loss.duality_weight or 0.0)
             total = total + sum_of_costs(problem, self._sweep)

@@ -45,6 +45,8 @@ class ResumableTrainingLoop(TrainingLoop[Batch], ABC):
     _training_kwargs: Mapping[str, Any]
     #: the file for its checkpoints, if it has one
     _checkpoint: Path | None = None
+    #: whether it is this process that writes it
+    _writes: bool = True
     #: whether the user has asked to stop after this epoch
     _interrupted: bool = False
 
@@ -108,13 +110,18 @@ class ResumableTrainingLoop(TrainingLoop[Batch], ABC):
     def _train_epoch(self, **kwargs: Any) -> float:  # type: ignore[override]
         loss = super()._train_epoch(**kwargs)
         # PyKEEN writes a checkpoint before it stops
-        self._should_stop |= self._interrupted
+        self._should_stop |= self._is_interrupted()
         return loss
+
+    def _is_interrupted(self) -> bool:
+        """Whether the user has asked to stop after this epoch."""
+        return self._interrupted
 
     # docstr-coverage: inherited
     def _save_state(self, path: Any, **kwargs: Any) -> None:  # type: ignore[override]
-        with checkpoints.replacing(Path(path)) as part:
-            super()._save_state(path=part, **kwargs)
+        if self._writes or path != self._checkpoint:
+            with checkpoints.replacing(Path(path)) as part:
+                super()._save_state(path=part, **kwargs)
         if self._interrupted and path == self._checkpoint:
             raise KeyboardInterrupt(f"Stopped after epoch {self._epoch}. To go on from {path}, run the same again.")
 

@@ -1,0 +1,149 @@
+"""Processes that train one model together, on :mod:`torch.distributed`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, distributed
+from torch.autograd.function import once_differentiable
+
+from .moments import Moments
+
+__all__ = [
+    "RankError",
+    "Ranks",
+]
+
+T = TypeVar("T")
+
+
+class RankError(RuntimeError):
+    """Another process of the training has failed, so that this one cannot go on."""
+
+
+class Ranks:
+    """The processes that train one model together, of which this is one. Without :mod:`torch.distributed`, it is alone.
+
+    All of them have to call the same methods in the same order.
+    """
+
+    def __init__(self, rank: int = 0, size: int = 1):
+        """Initialize the processes.
+
+        :param rank: the number of this one
+        :param size: how many there are
+        """
+        self.rank = rank
+        self.size = size
+        #: the number of bytes that this one has sent and received so far, without those of single numbers
+        self.num_bytes = 0
+
+    @classmethod
+    def current(cls) -> Ranks:
+        """Return the processes of the default group, if the program has made one."""
+        if distributed.is_available() and distributed.is_initialized():
+            return cls(distributed.get_rank(), distributed.get_world_size())
+        return cls()
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the one that reports and writes files."""
+        return self.rank == 0
+
+    def rows(self, count: int) -> slice:
+        """Return the rows of a matrix that belong to this process."""
+        return slice(count * self.rank // self.size, count * (self.rank + 1) // self.size)
+
+    @contextmanager
+    def _communicating(self, *tensors: Tensor) -> Iterator[None]:
+        """Count bytes, and say what it means if another process does not answer."""
+        # what a ring sends: to sum or to gather a vector takes twice its size at most
+        self.num_bytes += sum(2 * (self.size - 1) * x.numel() * x.element_size() // self.size for x in tensors)
+        try:
+            yield
+        except RuntimeError as error:
+            raise RankError(
+                f"Rank {self.rank} of {self.size} waits in vain for another one, which has failed or takes too long: "
+                f"{error}. The other one says why. The last checkpoint is complete: with torchrun --max-restarts=3, or "
+                f"started again, the training goes on from there."
+            ) from error
+
+    def add(self, *tensors: Tensor) -> None:
+        """Sum tensors over all processes, in place."""
+        if self.size == 1:
+            return
+        parts = [torch.view_as_real(x) if x.is_complex() else x for x in tensors]
+        with self._communicating(*parts):
+            for x in parts:
+                distributed.all_reduce(x)
+
+    def sum(self, x: Tensor) -> Tensor:
+        """Sum a tensor over all processes. Its gradient is the sum of their gradients."""
+        return x if self.size == 1 else _Sum.apply(x, self)
+
+    def total(self, x: Tensor) -> Tensor:
+        """Sum a tensor over all processes, and leave the gradient of this one's share as it is."""
+        if self.size == 1:
+            return x
+        total = x.detach().clone()
+        self.add(total)
+        return x + (total - x.detach())
+
+    def moments(self, x: Tensor, weights: Tensor | None = None) -> Moments:
+        """Collect the moments of the rows of a matrix that all processes have, each of some rows.
+
+        :param x: shape: (n, d), the matrix
+        :param weights: shape: (n,), the weights of the rows
+        :return: the moments of all rows
+        """
+        if self.size == 1:
+            return Moments.of(x, weights)
+        rows = self.rows(len(x))
+        mine = Moments.of(x[rows], None if weights is None else weights[rows])
+        both = self.sum(torch.cat([mine.second, mine.first[None]]))
+        return Moments(len(x) if weights is None else weights.sum().item(), both[-1], both[:-1])
+
+    def share(self, *tensors: Tensor) -> None:
+        """Give all processes the values of the first one, in place."""
+        if self.size == 1:
+            return
+        with self._communicating(*tensors):
+            for x in tensors:
+                distributed.broadcast(torch.view_as_real(x) if x.is_complex() else x, src=0)
+
+    def same(self, value: T) -> T:
+        """Return the value of the first process in all of them."""
+        if self.size == 1:
+            return value
+        values: list[Any] = [value]
+        with self._communicating():
+            distributed.broadcast_object_list(values, src=0)
+        return values[0]
+
+    def all_of(self, value: T) -> list[T]:
+        """Return the values of all processes, in their order."""
+        if self.size == 1:
+            return [value]
+        values: list[Any] = [None] * self.size
+        with self._communicating():
+            distributed.all_gather_object(values, value)
+        return values
+
+
+class _Sum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, ranks: Ranks) -> Tensor:
+        ctx.ranks = ranks
+        result = x.clone()
+        ranks.add(result)
+        return result
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, None]:
+        gradient = grad_outputs[0].clone()
+        ctx.ranks.add(gradient)
+        return gradient, None

@@ -1,0 +1,110 @@
+"""Training loops that several processes run together, each on a part of every batch."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC
+from pathlib import Path
+from typing import Any
+
+import torch
+from pykeen.training.callbacks import MultiTrainingCallback, TrainingCallback
+from pykeen.triples import CoreTriplesFactory
+
+from ..ranks import Ranks
+from .resuming import ResumableTrainingLoop
+
+__all__ = [
+    "ParallelTrainingLoop",
+]
+
+logger = logging.getLogger(__name__)
+
+
+class ParallelTrainingLoop(ResumableTrainingLoop, ABC):
+    """A training loop that divides its work among the processes of :mod:`torch.distributed`, if there are several.
+
+    Each has the whole model, and visits a part of the queries of every batch. Before each step, the gradients are summed, so
+    that all take the same one.
+    """
+
+    #: the processes, of which this is one
+    _ranks: Ranks = Ranks()
+    #: whether all start from the same parameters
+    _aligned: bool = False
+
+    # docstr-coverage: inherited
+    def train(self, triples_factory: CoreTriplesFactory, *args: Any, **kwargs: Any) -> list[float] | None:  # noqa: D102
+        self._ranks, self._aligned = Ranks.current(), False
+        self._writes = self._ranks.is_first
+        if self._ranks.size > 1:
+            self._align_random_numbers()
+            self._check_checkpoint(**kwargs)
+            kwargs["use_tqdm"] = kwargs.get("use_tqdm", True) and self._ranks.is_first
+        losses = super().train(triples_factory, *args, **kwargs)
+        if self._ranks.size > 1 and self._ranks.is_first and losses:
+            logger.info(
+                "Each of the %d processes has sent and received about %s bytes per epoch.",
+                self._ranks.size,
+                f"{self._ranks.num_bytes // len(losses):,}",
+            )
+        return losses
+
+    def _align_random_numbers(self) -> None:
+        """Let all draw the same random numbers, as batches and dropout do."""
+        torch.set_rng_state(self._ranks.same(torch.get_rng_state()))
+        if self.model.device.type == "cuda":
+            torch.cuda.set_rng_state(self._ranks.same(torch.cuda.get_rng_state(self.model.device)), self.model.device)
+
+    def _check_checkpoint(
+        self, checkpoint_name: str | None = None, checkpoint_directory: str | Path | None = None, **_kwargs: Any
+    ) -> None:
+        """Refuse to continue a checkpoint that not all of them can see."""
+        if not checkpoint_name or checkpoint_directory is None:
+            return
+        path = Path(checkpoint_directory) / checkpoint_name
+        seen = self._ranks.all_of(path.is_file())
+        if any(seen) and not all(seen):
+            found = ", ".join(str(rank) for rank, x in enumerate(seen) if x)
+            raise ValueError(
+                f"Only rank {found} can see the checkpoint {path}. Use a checkpoint_directory that all machines share."
+            )
+
+    # docstr-coverage: inherited
+    def _train(self, *, callbacks: Any = None, callbacks_kwargs: Any = None, **kwargs: Any) -> Any:  # type: ignore[override]
+        if self._ranks.size > 1:
+            given = MultiTrainingCallback(callbacks=callbacks, callbacks_kwargs=callbacks_kwargs)
+            # before all others, which may look at gradients
+            callbacks, callbacks_kwargs = [_SumGradients(self._ranks), given], None
+        return super()._train(callbacks=callbacks, callbacks_kwargs=callbacks_kwargs, **kwargs)
+
+    # docstr-coverage: inherited
+    def _train_epoch(self, **kwargs: Any) -> float:  # type: ignore[override]
+        if not self._aligned:
+            self._ranks.share(*(x.data for x in (*self.model.parameters(), *self.model.buffers())))
+            self._aligned = True
+        return super()._train_epoch(**kwargs)
+
+    # docstr-coverage: inherited
+    def _is_interrupted(self) -> bool:
+        if self._checkpoint is None:
+            return False
+        self._interrupted = any(self._ranks.all_of(self._interrupted))
+        return self._interrupted
+
+
+class _SumGradients(TrainingCallback):
+    """Sums the gradients of all processes before each step."""
+
+    def __init__(self, ranks: Ranks):
+        super().__init__()
+        self.ranks = ranks
+
+    # docstr-coverage: inherited
+    def pre_step(self, **kwargs: Any) -> None:
+        parameters = self.model.get_grad_params()
+        for x in parameters:
+            if x.grad is None:
+                # it does not depend on this process's queries
+                x.grad = torch.zeros_like(x)
+            self.ranks.add(x.grad)
