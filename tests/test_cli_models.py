@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import commands
 import pytest
 import torch
 from click.testing import CliRunner
@@ -104,6 +106,10 @@ class TestCommand:
             (["SimplE", "embedding_dim=7"], ["block-diagonal", "m=14"]),
             (["DistMultLiteral"], ["block-diagonal"]),
             (["NodePiece"], ["block-diagonal"]),
+            # what the errors below advise
+            (["NTN", "non_linearity=identity", "embedding_dim=4"], ["full matrix", "m=5"]),
+            (["CrossE", "combination_activation=identity", "combination_dropout=None"], ["sum of products"]),
+            (["ProjE", "inner_non_linearity=identity"], ["sum of products"]),
         ],
     )
     def test_can_be_trained(self, arguments: list[str], parts: list[str]) -> None:
@@ -118,7 +124,10 @@ class TestCommand:
             (["TuckER", "dropout_1=0.2"], "[0.0, 0.2, 0.0]", "dropout_1=0"),
             (["SimplE", "clamp_score=3.0"], "clamped to (-3.0, 3.0)", "clamp_score=None"),
             (["MuRE", "power_norm=false"], "does not rank like its square", "power_norm=True"),
-            (["NTN"], "Tanh()", "non_linearity=torch.nn.Identity()"),
+            (["NTN"], "Tanh()", "non_linearity='identity'"),
+            (["CrossE", "combination_dropout=None"], "Tanh()", "combination_activation='identity'"),
+            (["CrossE", "combination_activation=identity"], "dropout rate of 0.5", "combination_dropout=None"),
+            (["ProjE"], "Tanh()", "inner_non_linearity='identity'"),
             (["ConvE"], "a convolution", "TuckER"),
             (["TransH"], "d²/2 features", "MuRE"),
             (["CooccurrenceFiltered"], "not computed by an interaction", "ERModel"),
@@ -248,21 +257,19 @@ class TestReasons:
             factorize(interaction)
 
 
-IDENTITY = torch.nn.Identity()
-
 #: All models by name whose score can be decomposed, and what has to be said about them
 MODELS: dict[str, dict[str, Any]] = {
     "AutoSF": {},
     "CP": dict(rank=2),
     "ComplEx": {},
-    "CrossE": dict(combination_activation=IDENTITY, combination_dropout=None),
+    "CrossE": dict(combination_activation="identity", combination_dropout=None),
     "DistMA": {},
     "DistMult": {},
     "HolE": {},
     "MuRE": {},
-    "NTN": dict(non_linearity=IDENTITY, entity_initializer="xavier_normal"),
+    "NTN": dict(non_linearity="identity", entity_initializer="xavier_normal"),
     "PairRE": {},
-    "ProjE": dict(inner_non_linearity=IDENTITY),
+    "ProjE": dict(inner_non_linearity="identity"),
     "QuatE": {},
     "RESCAL": {},
     "RotatE": {},
@@ -299,6 +306,23 @@ def test_trains_from_a_pipeline(model: str, training_loop: str) -> None:
     assert result.losses[-1] < 0.7 * result.losses[0]
     chance = sum(1 / n for n in range(1, 136)) / 135
     assert result.get_metric("mrr") > 2 * chance
+
+
+def test_activation_functions_are_left_out_from_json(tmp_path: Path) -> None:
+    """As the errors advise; in JSON, None is null."""
+    configuration = dict(
+        dataset="nations",
+        model="CrossE",
+        model_kwargs=dict(embedding_dim=8, combination_activation="identity", combination_dropout=None),
+        training_loop="nonsamplinglcwa",
+        training_kwargs=dict(num_epochs=20),
+    )
+    (tmp_path / "crosse.json").write_text(json.dumps(dict(metadata={}, pipeline=configuration)))
+    commands.run("pykeen", "experiments", "run", "crosse.json", "--directory", "results", cwd=tmp_path)
+    (path,) = tmp_path.glob("results/*/replicates/replicate-00000/results.json")
+    losses = json.loads(path.read_text())["losses"]
+    assert len(losses) == 20
+    assert losses[-1] < losses[0]
 
 
 @pytest.mark.parametrize("model", ["MuRE", "RESCAL", "TuckER"])

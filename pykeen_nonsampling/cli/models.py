@@ -25,6 +25,9 @@ __all__ = [
     "inspect_model",
 ]
 
+#: Values that are not JSON, but as advice in errors has them
+PYTHON: Mapping[str, bool | None] = {"None": None, "True": True, "False": False}
+
 
 def inspect_model(model: type[Model], model_kwargs: Mapping[str, Any]) -> str:
     """Create a model for a small graph, train it for one step with each of the training loops, and describe it.
@@ -103,7 +106,7 @@ def _parse_argument(argument: str) -> tuple[str, Any]:
     try:
         return name, json.loads(value)
     except json.JSONDecodeError:
-        return name, value
+        return name, PYTHON.get(value, value)
 
 
 def _print_table(markdown: bool) -> None:
