@@ -36,7 +36,7 @@ def benchmark(*args: str) -> Result:
 
 
 def test_everything_is_measured_and_written(tmp_path: Path) -> None:
-    path, logger = tmp_path / "json" / "all.json", logging.getLogger("pykeen_nonsampling")
+    path, logger = tmp_path / "all.json", logging.getLogger("pykeen_nonsampling")
     level = logger.level
     models = ["--model", "ComplEx", "--model", "transe"]
     result = benchmark("--dataset", "nations", *models, *TINY, "--json", str(path), "--output", str(tmp_path / "out"))
