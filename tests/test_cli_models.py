@@ -12,6 +12,8 @@ import pytest
 import torch
 from click.testing import CliRunner
 from graphs import GRAPHS
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pykeen.hpo import hpo_pipeline
 from pykeen.models import ERModel, model_resolver
 from pykeen.nn import modules
@@ -132,6 +134,10 @@ class TestCommand:
             (["TransH"], "d²/2 features", "MuRE"),
             (["CooccurrenceFiltered"], "not computed by an interaction", "ERModel"),
             (["TransE", "no_such=3"], "no_such", ""),
+            (["DistMult", "embedding_dim=0"], "embedding_dim=0 is out of range", "at least one dimension"),
+            (["DistMult", "embedding_dim=-3"], "embedding_dim=-3 is out of range", "at least one dimension"),
+            (["DistMultLiteralGated"], "cannot be created with {}", "PyKEEN raised TypeError"),
+            (["MuRE", "power_norm=False"], "does not rank like its square", "power_norm=True"),
             (["NTN", "non_linearity=no_such"], "no_such", "relu"),
         ],
     )
@@ -148,12 +154,40 @@ class TestCommand:
             (["scoring_fct_norm=1"], "needs --model NAME"),
             (["--model", "TransE", "scoring_fct_norm"], "write NAME=VALUE"),
             (["--model", "NoSuchModel"], "PyKEEN has no model 'NoSuchModel'"),
+            (["--model", "distmul"], "Did you mean DistMult"),
+            (["--model", "TransE", "loss=mse"], "loss is set by this command"),
         ],
     )
     def test_usage(self, arguments: list[str], message: str) -> None:
         result = run(*arguments)
         assert result.exit_code == 2
         assert message in result.output
+
+
+class TestProperties:
+    """For any model, and any arguments."""
+
+    names = st.sampled_from(sorted(cls.__name__ for cls in model_resolver)) | st.text(max_size=8)
+    keys = st.sampled_from(["embedding_dim", "relation_dim", "rank", "p", "power_norm", "entity_initializer", "regularizer"])
+    texts = st.sampled_from(["", "None", "False", "ones", "lp", "[]", "{}", "[1, 2]", '"a"', "NaN", "-1e99"])
+    values = texts | st.integers(-2, 9).map(str) | st.floats(0, 3).map(str) | st.text(max_size=5)
+    arguments = st.lists(st.tuples(keys | st.text(max_size=4), values).map("=".join) | st.text(max_size=4), max_size=2)
+
+    @settings(max_examples=60)
+    @given(name=names, arguments=arguments)
+    def test_there_is_an_answer(self, name: str, arguments: list[str]) -> None:
+        result = CliRunner().invoke(main, ["--debug", "models", "--model", name, *arguments])
+        assert result.exception is None or isinstance(result.exception, SystemExit), repr(result.exception)
+        assert result.exit_code in (0, 1, 2)
+        assert result.output
+
+    @settings(max_examples=60)
+    @given(what=st.sampled_from(["model", "dataset"]), name=st.text(max_size=12))
+    def test_names_are_found_or_refused(self, what: str, name: str) -> None:
+        for command in ("compare", "benchmark", "tune"):
+            result = CliRunner().invoke(main, ["--debug", command, f"--{what}={name}", "--output", f"{__file__}/out"])
+            assert isinstance(result.exception, SystemExit), repr(result.exception)
+            assert "Error: " in result.output
 
 
 def rank(interaction: Interaction, sizes: dict[str, int], num_entities: int = 40, num_relations: int = 6) -> int:

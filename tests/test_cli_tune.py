@@ -165,8 +165,7 @@ class TestOtherResults:
         again = json.loads((tmp_path / "best.json").read_text())
         assert again["pipeline"]["dataset"] == "nations"
         # by a model of its own, not the one that was there
-        if again["metadata"]["trial"] == 0:
-            assert again["metadata"]["test"] == pytest.approx(json.loads(best)["metadata"]["test"])
+        assert torch.load(tmp_path / "model" / "trained_model.pkl", weights_only=False).num_entities == 14
 
 
 class TestInterruption:
@@ -370,8 +369,6 @@ class TestFiles:
         path = tmp_path / "all.tsv"
         triples = [f'a"{i}\tsays "\té{j}' for i in range(6) for j in range(6)]
         path.write_text("".join(f"{triple}\n" for triple in triples), encoding="utf-8")
-        result = tune(tmp_path / "out", "--training", str(path), "--model", "nothing")
-        assert "no model 'nothing'" in result.output
         result = tune(tmp_path / "out", "--training", str(path), "--model", "ConvE")
         assert "cannot be decomposed" in result.output
         parts = [(tmp_path / "out" / "triples" / f"{x}.tsv").read_text(encoding="utf-8") for x in SPLITS]
