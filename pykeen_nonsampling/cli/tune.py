@@ -105,7 +105,7 @@ def command(
             check_triples(path, f"--{split}")
     check_writable(output, "--output")
     output.mkdir(parents=True, exist_ok=True)
-    graph = _find_graph(dataset, training, validation, testing, output, seed, force)
+    graph = _find_graph(dataset, training, validation, testing, output, seed)
     for model in models:
         check_literals(model_resolver.lookup(model), graph.datasets[False], graph.name)
     try:
@@ -121,13 +121,7 @@ def command(
 
 
 def _find_graph(
-    dataset: str | None,
-    training: Path | None,
-    validation: Path | None,
-    testing: Path | None,
-    output: Path,
-    seed: int,
-    force: bool,
+    dataset: str | None, training: Path | None, validation: Path | None, testing: Path | None, output: Path, seed: int
 ) -> Graph:
     """Find the dataset, or the files, and load them once, so that nothing can be wrong with them later."""
     if dataset is not None:
@@ -136,7 +130,7 @@ def _find_graph(
         assert training is not None  # noqa: S101
         paths: Mapping[str, Path]
         if validation is None or testing is None:
-            paths = _split(training, output / "triples", seed, force)
+            paths = _split(training, output / "triples", seed)
         else:
             paths = dict(zip(SPLITS, (training, validation, testing), strict=True))
         graph = Graph(training.stem, {name: str(path.resolve()) for name, path in paths.items()})
@@ -154,7 +148,7 @@ def _find_graph(
     return graph
 
 
-def _split(path: Path, directory: Path, seed: int, force: bool) -> dict[str, Path]:
+def _split(path: Path, directory: Path, seed: int) -> dict[str, Path]:
     """Split a file of triples, and write the parts, so that a configuration can refer to them."""
     try:
         factory = TriplesFactory.from_path(path)
@@ -168,7 +162,12 @@ def _split(path: Path, directory: Path, seed: int, force: bool) -> dict[str, Pat
     paths = {name: directory / f"{name}.tsv" for name in SPLITS}
     texts = ["".join("\t".join(triple) + "\n" for triple in part.triples) for part in parts]
     new = {target: text for target, text in zip(paths.values(), texts, strict=True) if _read(target) != text}
-    check_free(new, force, source=", with other triples")
+    other = [str(target) for target in new if target.exists()]
+    if other:
+        raise click.UsageError(
+            f"{directory} has other triples than those of {path} with seed {seed}, in {', '.join(other)}. Searches so far "
+            f"may have been trained on them. Use another --output."
+        )
     directory.mkdir(exist_ok=True)
     for target, text in new.items():
         target.write_text(text, encoding="utf-8", newline="\n")
