@@ -249,11 +249,14 @@ def command(
             comparison.run(training_loop, seed=0, record=False, **{**kwargs, "epochs": 1})
         for seed, (training_loop, kwargs) in itertools.product(range(seeds), settings.items()):
             comparison.run(training_loop, seed=seed, **kwargs)
-    except NonFiniteLossError as error:
-        message = f"The loss of {training_loop} is no longer finite with {learning_rate:g}: use less, e.g. 0.01."
-        raise click.BadParameter(message, param_hint="--learning-rate") from error
     except (NotImplementedError, TypeError, ValueError) as error:
         raise click.ClickException(str(error)) from error
+    except RuntimeError as error:
+        # steps that are too large end in numbers that are not finite, on which the one or the other part of PyTorch fails
+        if learning_rate <= 1 and not isinstance(error, NonFiniteLossError):
+            raise
+        message = f"Steps of {learning_rate:g} are too large for {training_loop} ({error}): use less, e.g. 0.01."
+        raise click.BadParameter(message, param_hint="--learning-rate") from error
 
     output.mkdir(parents=True, exist_ok=True)
     table, curves, plot = paths
