@@ -25,11 +25,14 @@ from types import ModuleType
 from typing import Any
 
 import click
+from class_resolver.contrib.torch import activation_resolver
 from click.core import ParameterSource
+from torch import nn
 
 __all__ = [
     "cheap_garbage_collection",
     "quiet_schedulers",
+    "register_identity",
     "when_imported",
     "with_gradient_clipping",
     "without_command_line_defaults",
@@ -178,3 +181,13 @@ def without_command_line_defaults(kwargs: Mapping[str, Any]) -> dict[str, Any]:
         "training_kwargs": given(kwargs.get("training_kwargs"), num_epochs="number_epochs"),
         "optimizer_kwargs": given(kwargs.get("optimizer_kwargs"), lr="learning_rate"),
     }
+
+
+# PyKEEN 1.11.1 finds activation functions by class-resolver's names, among which the identity is missing, so that a model
+# without activation function cannot be configured in JSON.
+# Proposal: class-resolver's activation_resolver with torch.nn.Identity.
+
+
+def register_identity() -> None:
+    """Let ``"identity"`` be the name of an activation function."""
+    activation_resolver.register(nn.Identity, raise_on_conflict=False)

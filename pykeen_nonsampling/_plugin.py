@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from . import losses  # noqa: F401
-from ._compat import when_imported, without_command_line_defaults
+from ._compat import register_identity, when_imported, without_command_line_defaults
 from .datasets import AllEntities, SyntheticGraph
 
 __all__ = [
@@ -73,6 +73,7 @@ def _wrap(module: ModuleType, name: str, run: Callable[[Callable[..., Any], Mapp
     setattr(module, name, wrapper)
 
 
+register_identity()
 when_imported("pykeen.evaluation", lambda _: import_module("pykeen_nonsampling.evaluation"))
 when_imported("pykeen.training", lambda _: import_module("pykeen_nonsampling.training"))
 when_imported("pykeen.pipeline.api", wrap_pipeline)

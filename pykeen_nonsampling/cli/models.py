@@ -25,6 +25,12 @@ __all__ = [
     "inspect_model",
 ]
 
+#: What the command sets itself
+RESERVED = "loss", "random_seed", "triples_factory"
+
+#: Values that are not JSON, but as advice in errors has them
+PYTHON: Mapping[str, bool | None] = {"None": None, "True": True, "False": False}
+
 
 def inspect_model(model: type[Model], model_kwargs: Mapping[str, Any]) -> str:
     """Create a model for a small graph, train it for one step with each of the training loops, and describe it.
@@ -33,6 +39,7 @@ def inspect_model(model: type[Model], model_kwargs: Mapping[str, Any]) -> str:
     :param model_kwargs: its keyword-based parameters; those missing have the defaults of a pipeline
     :return: the description
     :raises NotDecomposableError: if the model cannot be trained
+    :raises ValueError: if it cannot be created
     """
     kwargs = {**model_defaults(model), **model_kwargs}
     instance, triples_factory = _make(model, kwargs)
@@ -56,14 +63,23 @@ def inspect_model(model: type[Model], model_kwargs: Mapping[str, Any]) -> str:
 def _make(model: type[Model], kwargs: Mapping[str, Any]) -> tuple[Model, CoreTriplesFactory]:
     """Create a model for a small graph that has what it needs: literals, or inverse triples."""
     dataset = NationsLiteral if issubclass(model, LiteralModel) else Nations
+    for name, value in kwargs.items():
+        if name.endswith("_dim") and isinstance(value, int) and value < 1:
+            raise ValueError(
+                f"{name}={value} is out of range: {model.__name__} needs at least one dimension. Use 1 or more."
+            )
     errors = []
     for inverse in (False, True):
         triples_factory = dataset(create_inverse_triples=inverse).training
         try:
             return model(triples_factory=triples_factory, loss=NonSamplingLoss(), random_seed=0, **kwargs), triples_factory
-        except (AssertionError, ValueError) as error:
+        except Exception as error:
+            # whatever PyKEEN raises for these arguments
             errors.append(error)
-    raise ValueError(f"{model.__name__} cannot be created with {dict(kwargs)}: {errors[0]}") from errors[0]
+    reason = errors[0].args[0] if errors[0].args else ""
+    raise ValueError(
+        f"{model.__name__} cannot be created with {dict(kwargs)}. PyKEEN raised {type(errors[0]).__name__}: {reason}"
+    ) from errors[0]
 
 
 @click.command(name="models")
@@ -89,10 +105,13 @@ def command(model: str | None, markdown: bool, arguments: tuple[str, ...]) -> No
         return
     silence()
     kwargs = dict(map(_parse_argument, arguments))
+    for name in RESERVED:
+        if name in kwargs:
+            raise click.UsageError(f"{name} is set by this command, and does not matter for its answer: leave it out.")
     try:
         click.echo(inspect_model(lookup(model_resolver, model, "model"), kwargs))
-    except (KeyError, NotImplementedError, TypeError, ValueError) as error:
-        raise click.ClickException(str(error.args[0])) from error
+    except (NotImplementedError, ValueError) as error:
+        raise click.ClickException(str(error)) from error
 
 
 def _parse_argument(argument: str) -> tuple[str, Any]:
@@ -103,7 +122,7 @@ def _parse_argument(argument: str) -> tuple[str, Any]:
     try:
         return name, json.loads(value)
     except json.JSONDecodeError:
-        return name, value
+        return name, PYTHON.get(value, value)
 
 
 def _print_table(markdown: bool) -> None:

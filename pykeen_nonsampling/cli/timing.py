@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from pykeen.datasets import Dataset
 from pykeen.evaluation import Evaluator, RankBasedEvaluator
-from pykeen.models import ERModel, Model, model_resolver
+from pykeen.models import ERModel, LiteralModel, Model, model_resolver
 from pykeen.training import LCWATrainingLoop, SLCWATrainingLoop, TrainingCallback, TrainingLoop
 from pykeen.triples import CoreTriplesFactory
 from torch import Tensor
@@ -149,10 +149,13 @@ def make_model(name: str, triples_factory: CoreTriplesFactory, dim: int, **kwarg
 
 
 def check_model(name: str, dim: int) -> None:
-    """Refuse a model that cannot be trained without sampling.
+    """Refuse a model that cannot be trained without sampling, or needs more than triples.
 
     :raises NotDecomposableError: if it cannot
+    :raises ValueError: if it needs more
     """
+    if issubclass(model_resolver.lookup(name), LiteralModel):
+        raise ValueError(f"{name} needs literals of entities, but only triples are measured: use the model without them.")
     factory = CoreTriplesFactory.create(torch.tensor([[0, 0, 1], [1, 0, 0]]))
     factorize_model(make_model(name, factory, dim))
 
