@@ -24,7 +24,7 @@ def train(model: Model, factory: CoreTriplesFactory = FACTORY, loop_kwargs: Any 
     loop = NonSamplingTrainingLoop(model=model, triples_factory=factory, **(loop_kwargs or {}))
     before = [p.detach().clone() for p in model.parameters()]
     try:
-        loop.train(factory, num_epochs=2, use_tqdm=False, **kwargs)
+        loop.train(factory, **{"num_epochs": 2, "use_tqdm": False, **kwargs})
     finally:
         assert not loop.losses_per_epochs
         assert loop._epoch == 0
@@ -175,10 +175,11 @@ class TestArguments:
         [
             (dict(slice_size=2), "slice_size=2 does not apply here.*sub_batch_size"),
             (dict(sampler="schlichtkrull"), "sampler='schlichtkrull' does not apply here"),
-            (dict(batch_size=0), "batch_size must be ≥ 1, got 0"),
-            (dict(sub_batch_size=-1), "sub_batch_size must be ≥ 1, got -1"),
-            (dict(label_smoothing=1.0), "label_smoothing must be ≥ 0 and < 1, got 1.0"),
-            (dict(label_smoothing=-0.1), "label_smoothing must be ≥ 0 and < 1, got -0.1"),
+            (dict(num_epochs=-1), "num_epochs=-1 is out of range: use an integer ≥ 0"),
+            (dict(batch_size=0), "batch_size=0 is out of range: use an integer ≥ 1.*whole graph"),
+            (dict(sub_batch_size=-1), "sub_batch_size=-1 is out of range: use an integer ≥ 1"),
+            (dict(label_smoothing=1.0), "label_smoothing=1.0 is out of range: use a finite number ≥ 0 and < 1"),
+            (dict(label_smoothing=-0.1), "label_smoothing=-0.1 is out of range: use a finite number ≥ 0 and < 1"),
         ],
     )
     def test_of_training(self, kwargs: dict[str, Any], message: str) -> None:
