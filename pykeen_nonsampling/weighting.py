@@ -180,9 +180,9 @@ def check_precision(loss: MomentLoss, dtype: torch.dtype) -> None:
     limits, positive = torch.finfo(dtype), loss.positive_weight
     if not limits.tiny**0.5 < positive < limits.max**0.5:
         raise ValueError(
-            f"positive_weight={positive:g} is too {'large' if positive > 1 else 'small'}: gradients grow with it, optimizers "
-            f"square them, and {dtype} has no numbers for that. Use e.g. positive_weight=1.0, and other weights relative "
-            f"to it."
+            f"positive_weight={positive:g} is too {'large' if positive > 1 else 'small'}: gradients grow with it, and the "
+            f"squares that optimizers take of them do not fit into {dtype}. Use e.g. positive_weight=1.0, and other weights "
+            f"relative to it."
         )
     margin, sharpness = getattr(loss, "margin", None), getattr(loss, "sharpness", None)
     for name, size, what, beside in (
