@@ -6,6 +6,7 @@ No other module knows a default weight of the training loops.
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -404,8 +405,8 @@ def _call(name: str, function: Callable[..., Any], like: Tensor, arguments: Sequ
     if not isinstance(weights, Tensor) or weights.is_complex():
         kind = weights.dtype if isinstance(weights, Tensor) else type(weights).__name__
         raise TypeError(
-            f"{giver} gives {weights!r} of type {kind}, but has to return a tensor of shape {shape}, with one weight ≥ 0 "
-            f"each, e.g. torch.ones_like({'positives' if name == 'query_weight' else 'counts'})."
+            f"{giver} gives {reprlib.repr(weights)} of type {kind}, but has to return a tensor of shape {shape}, with one "
+            f"weight ≥ 0 each, e.g. torch.ones_like({'positives' if name == 'query_weight' else 'counts'})."
         )
     if weights.shape != like.shape:
         raise ValueError(f"{giver} gives weights of shape {tuple(weights.shape)}, but the shape must be {shape}.")

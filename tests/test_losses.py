@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from commands import run
 from pykeen.losses import Loss, MarginRankingLoss, MSELoss, loss_resolver
 from pykeen.pipeline import pipeline
 
@@ -154,3 +158,77 @@ class TestParameters:
         resolved = loss.resolve(negative_weight=0.3)
         assert (loss.negative_weight, resolved.negative_weight) == (None, 0.3)
         assert type(resolved) is NonSamplingLoss
+
+
+class TestFunctions:
+    """They are part of a loss, but not of a file: a trained model needs none of them."""
+
+    @pytest.mark.parametrize("kind", ["lambda", "function of a module", "callable object"])
+    def test_model_opens_where_they_do_not_exist(self, kind: str, tmp_path: Path) -> None:
+        tmp_path.joinpath("train.py").write_text(SCRIPT)
+        run(sys.executable, "train.py", kind, cwd=tmp_path)
+        tmp_path.joinpath("train.py").unlink()
+        tmp_path.joinpath("use.py").write_text(USE)
+        output = run(sys.executable, "use.py", cwd=tmp_path)
+        name = {"lambda": "<lambda>", "function of a module": "weigh", "callable object": "Weigh"}[kind]
+        assert f"candidate_weight={name}," in output
+        assert f"The function {name} was not saved with the model. Define it again" in output
+        assert "trained on" in output
+
+    @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
+    def test_copies_keep_them(self, copied: Any) -> None:
+        def weigh(counts: torch.Tensor) -> torch.Tensor:
+            return counts
+
+        loss = NonSamplingLoss(candidate_weight=weigh, head_weight=0.5)
+        other = copied(loss)
+        assert other.candidate_weight is weigh
+        assert (repr(other), other.kwargs) == (repr(loss), loss.kwargs)
+        other.head_weight = 1.0
+        assert loss.head_weight == 0.5
+
+
+#: Trains with a function of its own, and saves the result
+SCRIPT = """
+import sys
+from pykeen.pipeline import pipeline
+
+def weigh(counts):
+    return 1 + counts
+
+class Weigh:
+    def __call__(self, counts):
+        return 1 + counts
+
+functions = {"lambda": lambda counts: 1 + counts, "function of a module": weigh, "callable object": Weigh()}
+result = pipeline(
+    dataset="nations",
+    model="DistMult",
+    model_kwargs=dict(embedding_dim=4),
+    training_loop="nonsamplinglcwa",
+    loss="nonsampling",
+    loss_kwargs=dict(candidate_weight=functions[sys.argv[1]]),
+    epochs=20,
+    random_seed=0,
+)
+result.save_to_directory("result")
+"""
+
+#: Uses the model elsewhere: without the function for prediction, and with it to train on
+USE = """
+import torch
+from pykeen.datasets import Nations
+from pykeen_nonsampling import NonSamplingLCWATrainingLoop
+
+model = torch.load("result/trained_model.pkl", weights_only=False)
+print(model.loss)
+nations = Nations()
+assert model.predict_hrt(nations.testing.mapped_triples).isfinite().all()
+try:
+    NonSamplingLCWATrainingLoop(model=model, triples_factory=nations.training).train(nations.training, num_epochs=20)
+except ValueError as error:
+    print(error)
+model.loss.candidate_weight = lambda counts: 1 + counts
+NonSamplingLCWATrainingLoop(model=model, triples_factory=nations.training).train(nations.training, num_epochs=20)
+print("trained on")
+"""
