@@ -11,7 +11,7 @@ from class_resolver import HintOrType, OptionalKwargs
 from pykeen.models import ERModel, Model
 from pykeen.nn import Representation
 from pykeen.typing import InductiveMode
-from torch import Tensor
+from torch import Tensor, nn
 
 from .factorizations import Factorization, NotDecomposableError, factorize
 
@@ -133,14 +133,23 @@ def check_relations(model: Any, factorization: Factorization) -> None:
             for p in parameters:
                 # by another factor each, so that no norm of several of them stays the same
                 p.mul_(1 + torch.arange(p.numel(), device=p.device).cos().view_as(p) / 2)
-            for representation in representations:
-                representation.post_parameter_update()
+            _finish_step(representations)
             factorization.relations(*(representation(indices=None) for representation in representations))
         except NotDecomposableError as error:
             raise NotDecomposableError(f"The first step of training would change relations too much: {error}") from error
         finally:
+            # also forgets what was computed from them
+            _finish_step(representations)
             for p, x in zip(parameters, before, strict=True):
                 p.copy_(x)
+
+
+def _finish_step(representations: nn.Module) -> None:
+    """Tell all parts of representations that parameters have changed, as a model does after each step."""
+    for module in representations.modules():
+        update = getattr(module, "post_parameter_update", None)
+        if callable(update):
+            update()
 
 
 def _rows(representation: Representation, n: int) -> Tensor:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from graphs import GRAPHS, make_factory
-from pykeen.models import ComplEx, ConvE, DistMult, ERModel, Model, RotatE, SimplE, TransE
+from pykeen.models import CompGCN, ComplEx, ConvE, DistMult, ERModel, Model, RotatE, SimplE, TransE
 from pykeen.models.baseline import MarginalDistributionBaseline
 from pykeen.nn.modules import ComplExInteraction, DistMultInteraction
 from pykeen.pipeline import pipeline
@@ -137,6 +137,15 @@ class TestSteps:
             loop._prepare(FACTORY, 0.0)
             assert torch.equal(model.relation_representations[0](indices=None), before)
             assert len(loop.train(FACTORY, num_epochs=2, use_tqdm=False) or []) == 2
+
+    def test_nothing_is_left_of_the_trial(self) -> None:
+        """CompGCN keeps what it has computed, and its relations depend on all of its parameters."""
+        factory = GRAPHS["inverse triples"]
+        kwargs = dict(embedding_dim=4, encoder_kwargs=dict(num_layers=1, layer_kwargs=dict(dropout=0.0)))
+        model = CompGCN(triples_factory=factory, random_seed=0, **kwargs).eval()
+        before = model.relation_representations[0](indices=None).detach().clone()
+        NonSamplingTrainingLoop(model=model, triples_factory=factory)._try_features()
+        assert torch.equal(model.relation_representations[0](indices=None), before)
 
 
 class TestLosses:
