@@ -67,16 +67,17 @@ LossType = TypeVar("LossType", bound="MomentLoss")
 class UnsavedFunction:
     """Stands for a function that gave weights when a model was saved, and was not saved with it."""
 
-    def __init__(self, name: str):
-        """Initialize it with the name of the function."""
+    def __init__(self, parameter: str, name: str):
+        """Initialize it with the parameter of the loss that it was, and its name."""
+        self.parameter = parameter
         # so that the loss has the same description as before
         self.__qualname__ = name
 
     def __call__(self, *args: Tensor) -> Tensor:
         """Refuse to give weights."""
         raise ValueError(
-            f"The function {self.__qualname__} was not saved with the model. Define it again, and let it be the parameter "
-            f"of the loss, e.g. model.loss.query_weight = {self.__qualname__}."
+            f"{self.parameter}={self.__qualname__} is a function that was not saved with the model. To train on, define it "
+            f"again, and set model.loss.{self.parameter} to it."
         )
 
 
@@ -203,8 +204,8 @@ class MomentLoss(PointwiseLoss, ABC):
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave functions out of what is saved: a file with a model has to open where they do not exist."""
-        functions = {name: UnsavedFunction(describe(value)) for name, value in self.kwargs.items() if callable(value)}
-        return {**self.__dict__, **functions}
+        functions = {name: value for name, value in self.kwargs.items() if callable(value)}
+        return {**self.__dict__, **{name: UnsavedFunction(name, describe(value)) for name, value in functions.items()}}
 
     def __copy__(self: LossType) -> LossType:
         """Copy the loss, functions included."""

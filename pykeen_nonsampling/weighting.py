@@ -211,11 +211,14 @@ def _check_negatives(
     :param factors: the factors of which the weights of negatives are the product
     :raises ValueError: if the largest product is too large, or 0
     """
-    negative, positive = (math.prod(map(_largest, xs)) for xs in (factors, [positives]))
+    if isinstance(loss, StandardizedLoss):
+        # there, they weigh all that an answer costs, beside its negatives and on its own
+        positives = 1.0
+    negative, positive = math.prod(map(_largest, factors)), _largest(positives)
     if negative > 0 and negative * torch.finfo(dtype).eps <= positive:
         return
     names = ("negative_weight", "query_weight", "candidate_weight", "range_weight", *(f"{x}_weight" for x in PARTS))
-    used = [f"{x}={describe(getattr(loss, x))}" for x in names if as_exponent(getattr(loss, x))]
+    used = [f"{x}={describe(loss.kwargs[x])}" for x in names if as_exponent(loss.kwargs.get(x))]
     raise ValueError(
         f"With {', '.join(used)}, negatives weigh up to {negative:g}, and positives up to {positive:g}: in {dtype}, one of "
         f"them leaves nothing of the other. Use weights closer to positive_weight, or leave them out: they are then derived "
@@ -393,11 +396,11 @@ def _weigh(name: str, weight: Any, base: Tensor, *arguments: Tensor) -> Tensor:
 def _call(name: str, function: Callable[..., Any], like: Tensor, arguments: Sequence[Tensor]) -> Tensor:
     """Let a function of the user compute weights, and check that it gives one per number."""
     giver, shape = f"{name}={describe(function)}", tuple(like.shape)
-    if isinstance(function, UnsavedFunction):
-        function(*arguments)
     try:
         weights = function(*arguments)
     except Exception as error:
+        if isinstance(function, UnsavedFunction):
+            raise
         raise ValueError(
             f"{giver} fails, called with {len(arguments)} tensor(s) of shape {shape}: {error!r}. It has to return a tensor "
             f"of the same shape, with one weight ≥ 0 each."

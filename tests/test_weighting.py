@@ -333,6 +333,16 @@ class TestPrecision:
         with pytest.raises(ValueError, match=rf"{name}=.*1e.10 leaves nothing of how far answers stand out"):
             sides(model)
 
+    def test_positives_of_the_standardized_loss_weigh_all_of_it(self) -> None:
+        def make(**kwargs: Any) -> Model:
+            return DistMult(triples_factory=FACTORY, random_seed=0, loss=StandardizedLoss(**{**UNIFORM, **kwargs}))
+
+        sides(make(positive_weight=1e-10))
+        with pytest.raises(
+            ValueError, match=r"query_weight=50.0, negatives weigh up to 1.1259e\+15, and positives up to 1:"
+        ):
+            sides(make(positive_weight=1e10, query_weight=50))
+
     def test_closed_world(self) -> None:
         model = make_distmult(negative_weight=1e6, head_weight=10, tail_weight=10).float()
         loop = NonSamplingTrainingLoop(model=model, triples_factory=FACTORY)
