@@ -123,6 +123,7 @@ class TestCommand:
         ("arguments", "reason", "fix"),
         [
             (["TransE", "scoring_fct_norm=1"], "p=1 cannot be decomposed", "scoring_fct_norm=2"),
+            (["RotatE", "relation_constrainer=null"], "needs rotations", "relation_constrainer='complex_normalize'"),
             (["TuckER", "dropout_1=0.2"], "[0.0, 0.2, 0.0]", "dropout_1=0"),
             (["SimplE", "clamp_score=3.0"], "clamped to (-3.0, 3.0)", "clamp_score=None"),
             (["MuRE", "power_norm=false"], "does not rank like its square", "power_norm=True"),

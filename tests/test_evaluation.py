@@ -196,7 +196,7 @@ def test_any_memory_budget(memory_budget: int | None) -> None:
         for budget in (memory_budget, 2**30)
     ]
     assert results[0].to_flat_dict() == pytest.approx(results[1].to_flat_dict(), nan_ok=True)
-    with pytest.raises(ValueError, match="memory_budget must be ≥ 1 byte, got 0"):
+    with pytest.raises(ValueError, match="memory_budget=0 is out of range: use an integer ≥ 1"):
         FactorizedRankBasedEvaluator(memory_budget=0)
 
 

@@ -400,5 +400,5 @@ def test_training_is_the_same_for_any_budget(memory_budget: int) -> None:
         losses.append(loop.train(dataset.training, num_epochs=3, use_tqdm=False))
         assert "_sweep" not in vars(loop), "its memory is kept"
     assert losses[0] == pytest.approx(losses[1], rel=1e-12)
-    with pytest.raises(ValueError, match="memory_budget must be ≥ 1 byte, got 0"):
+    with pytest.raises(ValueError, match="memory_budget=0 is out of range: use an integer ≥ 1"):
         NonSamplingTrainingLoop(model=model, triples_factory=dataset.training, memory_budget=0)

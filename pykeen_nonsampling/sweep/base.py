@@ -14,6 +14,7 @@ from torch.autograd.function import once_differentiable
 from ..factorizations import Form
 from ..moments import Moments
 from ..objectives import Objective
+from ..parameters import as_integer
 from ..triples import Side
 
 __all__ = [
@@ -123,6 +124,6 @@ def free_memory(device: torch.device) -> int:
 
 
 def check_memory_budget(memory_budget: int | None) -> None:
-    """Refuse a budget that holds nothing."""
-    if memory_budget is not None and memory_budget < 1:
-        raise ValueError(f"memory_budget must be ≥ 1 byte, got {memory_budget}. Remove it to use what is free.")
+    """Refuse a budget that is not a number of bytes, or holds nothing."""
+    if memory_budget is not None:
+        as_integer("memory_budget", memory_budget, 2**30, otherwise=" for 1 GiB, or leave it out to use what is free")

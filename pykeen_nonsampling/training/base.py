@@ -15,6 +15,7 @@ from class_resolver import HintOrType, OptionalKwargs
 from pykeen.losses import loss_resolver
 from pykeen.models import ERModel
 from pykeen.sampling import NegativeSampler
+from pykeen.training import NonFiniteLossError
 from pykeen.triples import CoreTriplesFactory
 from pykeen.triples.weights import LossWeighter, loss_weighter_resolver
 from torch import Tensor
@@ -22,12 +23,13 @@ from torch.utils.data import DataLoader
 
 from .. import _compat
 from ..factorizations import Factorization, ScoreMoments, Weights
-from ..features import Features, factorize_model, features, represent
+from ..features import Features, check_relations, factorize_model, features, represent
 from ..losses import AutomaticLoss, MomentLoss, NonSamplingLoss, check_loss
 from ..objectives import Objective, sum_of_norms
+from ..parameters import as_integer, as_number
 from ..sweep import Sweep, check_memory_budget, fastest_sweep
 from ..triples import Batch, Batches, Side, TripleIndex
-from ..weighting import weigh_triples
+from ..weighting import check_precision, weigh_triples
 from .resuming import ResumableTrainingLoop
 from .setup import describe_graph, describe_weights, plain
 
@@ -41,6 +43,12 @@ logger = logging.getLogger(__name__)
 
 #: Fewer optimizer steps than this suggest that the user forgot to set the number of epochs
 FEW_STEPS = 20
+
+#: A loss that has become so many times as large as the first one has not been minimized
+DIVERGED = 10.0
+
+#: The precisions that the sums over all triples are exact in
+DTYPES = (torch.float32, torch.float64)
 
 #: What was derived before the training loop was created, to be logged together with what it derives itself
 derived: ContextVar[Mapping[str, Any]] = ContextVar("derived", default={})  # noqa: B039
@@ -128,7 +136,7 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
     def train(  # type: ignore[override]  # noqa: D102
         self, triples_factory: CoreTriplesFactory, num_epochs: int = 1, batch_size: int | None = None, **kwargs: Any
     ) -> list[float] | None:
-        _check_training_arguments(triples_factory.num_entities, batch_size=batch_size, **kwargs)
+        _check_training_arguments(triples_factory.num_entities, num_epochs=num_epochs, batch_size=batch_size, **kwargs)
         # before PyKEEN looks at a checkpoint, which is compared with what is derived here
         self.__dict__.pop("_factorization", None)
         self._indexed.clear()
@@ -138,6 +146,7 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
 
     def _prepare(self, triples_factory: CoreTriplesFactory, label_smoothing: float) -> None:
         """Index the triples to train on, check the loss, derive the weights that the user left out, and record them."""
+        self._check_numbers()
         index = self._index(triples_factory)
         self._try_features()
         if self.model.loss is not self._resolved_loss:
@@ -155,6 +164,7 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
                 f"duality_weight={self.loss.duality_weight} applies to scores that are products of a query and an answer, "
                 f"but the score of {type(self.model).__name__} is a distance. Remove it from loss_kwargs."
             )
+        check_precision(self.loss, self._dtype)
         self._weights = weigh_triples(self.loss, index, self._dtype)
         self._indexed[id(triples_factory)] = triples_factory, Batch(self._sides(index, triples_factory))
         name = loss_resolver.normalize_inst(self.loss)
@@ -165,6 +175,19 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
         if choices:
             logger.info("Derived from graph and model: %s", ", ".join(f"{key}={value!r}" for key, value in choices.items()))
 
+    def _check_numbers(self) -> None:
+        """Refuse models whose parameters have no values, or not enough digits."""
+        if self.model.device.type == "meta":
+            raise ValueError(
+                f"{type(self.model).__name__} is on the device 'meta', where tensors have no values to train. Move it to "
+                f"another one, e.g. with device='cpu'."
+            )
+        if self._dtype not in DTYPES:
+            raise ValueError(
+                f"{type(self.model).__name__} has parameters of {self._dtype}, which is not precise enough: the cost of "
+                f"negatives is a difference of sums over all triples. Use torch.float32, e.g. with model.float()."
+            )
+
     def _try_features(self) -> None:
         """Let a model whose features cannot be computed fail now, before PyKEEN resets its parameters."""
         training = self.model.training
@@ -172,6 +195,7 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
         try:
             with torch.no_grad():
                 features(self.model, self._factorization, mode=self.mode)
+            check_relations(self.model, self._factorization)
         finally:
             self.model.train(training)
 
@@ -209,15 +233,56 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
             )
         try:
             with _compat.cheap_garbage_collection(), _compat.quiet_schedulers():
-                return super()._train(triples_factory=triples_factory, **_compat.with_gradient_clipping(**kwargs))
+                losses = super()._train(triples_factory=triples_factory, **_compat.with_gradient_clipping(**kwargs))
         finally:
             # its memory is no longer needed
             self.__dict__.pop("_sweep", None)
+        if losses and losses[-1] > DIVERGED * losses[0] > 0:
+            logger.warning(
+                "The loss has grown from %.3g in the first epoch to %.3g in the last one, so the model has not learned what "
+                "it should. %s",
+                losses[0],
+                losses[-1],
+                self._advise_smaller_steps(),
+            )
+        return losses
 
     # docstr-coverage: inherited
     def _train_epoch(self, **kwargs: Any) -> float:  # type: ignore[override]
-        # a batch of whole queries may have more triples than the batch size, by which PyKEEN would split it
-        return super()._train_epoch(**{**kwargs, "sub_batch_size": self._sub_batch_size})
+        try:
+            # a batch of whole queries may have more triples than the batch size, by which PyKEEN would split it
+            return super()._train_epoch(**{**kwargs, "sub_batch_size": self._sub_batch_size})
+        except NonFiniteLossError as error:
+            first = not self.losses_per_epochs and len(kwargs["batches"]) == 1
+            raise NonFiniteLossError(self._explain_non_finite_loss(kwargs["epoch"], first)) from error
+
+    def _explain_non_finite_loss(self, epoch: int, first: bool) -> str:
+        """Say when a loss is not a finite number, and what may be the reason.
+
+        :param epoch: the epoch
+        :param first: whether there was no step before
+        :return: the explanation
+        """
+        if first:
+            return (
+                f"The loss is not a finite number in epoch {epoch}, before the first step. Either vectors are too large: "
+                f"{_advise_smaller_scores(self.model)} Or weights are: use smaller ones than those of {self.loss}."
+            )
+        before = f" It was {self.losses_per_epochs[-1]:.3g} in the epoch before." if self.losses_per_epochs else ""
+        return (
+            f"The loss is not a finite number in epoch {epoch}.{before} {self._advise_smaller_steps()} If that does not "
+            f"help, use smaller weights than those of {self.loss}."
+        )
+
+    def _advise_smaller_steps(self) -> str:
+        """Say how to train with a smaller learning rate."""
+        (group, *_), name = self.optimizer.param_groups, type(self.optimizer).__name__
+        # the one that a schedule started with
+        rate = float(group.get("initial_lr", group["lr"]))
+        return (
+            f"The learning rate {rate:g} of {name} is probably too large: use a smaller one, e.g. optimizer={name!r}, "
+            f"optimizer_kwargs=dict(lr={min(0.01, rate / 10):g})."
+        )
 
     @cached_property
     def _factorization(self) -> Factorization:
@@ -390,6 +455,7 @@ def check_negative_sampler(negative_sampler: HintOrType[NegativeSampler], negati
 def _check_training_arguments(
     num_entities: int,
     *,
+    num_epochs: int,
     batch_size: int | None = None,
     sub_batch_size: int | None = None,
     slice_size: int | None = None,
@@ -397,7 +463,7 @@ def _check_training_arguments(
     sampler: str | None = None,
     **_kwargs: Any,
 ) -> None:
-    """Refuse arguments of :meth:`TrainingLoop.train` that have no meaning here."""
+    """Refuse arguments of :meth:`TrainingLoop.train` that are out of range, or have no meaning here."""
     if slice_size is not None:
         raise ValueError(
             f"{slice_size=} does not apply here: this loop scores no candidates that could be sliced. Remove it; to limit "
@@ -408,10 +474,10 @@ def _check_training_arguments(
             f"{sampler=} does not apply here: this loop trains on the whole graph, so there is no subgraph to sample. "
             f"Remove it."
         )
+    as_integer("num_epochs", num_epochs, 200, least=0, otherwise=", which is epochs=200 for pipeline()")
     for name, size in (("batch_size", batch_size), ("sub_batch_size", sub_batch_size)):
-        if size is not None and size < 1:
-            raise ValueError(f"{name} must be ≥ 1, got {size}. Remove it to train on the whole graph.")
-    if not 0 <= label_smoothing < 1:
-        raise ValueError(f"label_smoothing must be ≥ 0 and < 1, got {label_smoothing}.")
+        if size is not None:
+            as_integer(name, size, 1024, otherwise=", or leave it out to train on the whole graph")
+    as_number("label_smoothing", label_smoothing, 0.1, least=0, below=1)
     if label_smoothing and num_entities < 2:
         raise ValueError(f"{label_smoothing=} is spread over all other entities, but there is only one. Remove it.")

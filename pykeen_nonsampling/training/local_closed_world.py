@@ -67,7 +67,9 @@ class NonSamplingLCWATrainingLoop(FactorizedTrainingLoop):
         :raises ValueError: if there is no such end
         """
         super().__init__(**kwargs)
-        if target is not None and target not in TARGETS:
+        # a list cannot be looked up, and False is the same key as 0
+        known = isinstance(target, (str, int)) and not isinstance(target, bool) and target in TARGETS
+        if target is not None and not known:
             raise ValueError(
                 f"{target=} is not an end of a triple whose candidates are entities: use 'tail', 'head' or 'both', "
                 f"e.g. training_loop_kwargs=dict(target='both')."
