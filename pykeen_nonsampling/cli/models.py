@@ -91,8 +91,8 @@ def _describe(model: type[Model], kwargs: Mapping[str, Any], action: str, error:
     """Say that it is arguments with which PyKEEN fails."""
     reason = error.args[0] if error.args else ""
     return (
-        f"{model.__name__} cannot be {action} with {dict(kwargs)}. PyKEEN raised {type(error).__name__}: {reason}. Check the "
-        f"values, or leave them out."
+        f"{model.__name__} cannot be {action} with {dict(kwargs)}. PyKEEN raised {type(error).__name__}: {reason}. Check "
+        f"the values, or leave them out."
     )
 
 
