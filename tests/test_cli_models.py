@@ -138,6 +138,7 @@ class TestCommand:
             (["DistMult", "embedding_dim=0"], "embedding_dim=0 is out of range", "at least one dimension"),
             (["DistMult", "embedding_dim=-3"], "embedding_dim=-3 is out of range", "at least one dimension"),
             (["DistMultLiteralGated"], "cannot be created with {}", "PyKEEN raised TypeError"),
+            (["TransE", "regularizer=True"], "cannot be used with", "Check the values"),
             (["MuRE", "power_norm=False"], "does not rank like its square", "power_norm=True"),
             (["NTN", "non_linearity=no_such"], "no_such", "relu"),
         ],

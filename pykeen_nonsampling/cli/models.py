@@ -39,16 +39,24 @@ def inspect_model(model: type[Model], model_kwargs: Mapping[str, Any]) -> str:
     :param model_kwargs: its keyword-based parameters; those missing have the defaults of a pipeline
     :return: the description
     :raises NotDecomposableError: if the model cannot be trained
-    :raises ValueError: if it cannot be created
+    :raises ValueError: if it cannot be created, or not be used
     """
     kwargs = {**model_defaults(model), **model_kwargs}
     instance, triples_factory = _make(model, kwargs)
-    factorization = factorize_model(instance)
-    for training_loop in (NonSamplingTrainingLoop, NonSamplingLCWATrainingLoop):
-        loop: FactorizedTrainingLoop = training_loop(model=instance, triples_factory=triples_factory)
-        loop.train(triples_factory, num_epochs=1, use_tqdm=False)
-    with torch.no_grad():
-        heads, _, tails = features(instance, factorization)
+    try:
+        factorization = factorize_model(instance)
+        for training_loop in (NonSamplingTrainingLoop, NonSamplingLCWATrainingLoop):
+            loop: FactorizedTrainingLoop = training_loop(model=instance, triples_factory=triples_factory)
+            loop.train(triples_factory, num_epochs=1, use_tqdm=False)
+        with torch.no_grad():
+            heads, _, tails = features(instance, factorization)
+    except (NotImplementedError, ValueError):
+        raise
+    except Exception as error:
+        if not model_kwargs:
+            raise
+        # PyKEEN uses some arguments, such as regularizers, only now
+        raise ValueError(_describe(model, kwargs, "used", error)) from error
     matrices = ", and |R|·m³ for the relations' matrices" if isinstance(factorization, MatrixFactorization) else ""
     arguments = ", ".join(f"{name}={value!r}" for name, value in kwargs.items())
     square = "\nIt is trained on the square of its norm, which ranks the same." if factorization.squares else ""
@@ -76,10 +84,16 @@ def _make(model: type[Model], kwargs: Mapping[str, Any]) -> tuple[Model, CoreTri
         except Exception as error:
             # whatever PyKEEN raises for these arguments
             errors.append(error)
-    reason = errors[0].args[0] if errors[0].args else ""
-    raise ValueError(
-        f"{model.__name__} cannot be created with {dict(kwargs)}. PyKEEN raised {type(errors[0]).__name__}: {reason}"
-    ) from errors[0]
+    raise ValueError(_describe(model, kwargs, "created", errors[0])) from errors[0]
+
+
+def _describe(model: type[Model], kwargs: Mapping[str, Any], action: str, error: Exception) -> str:
+    """Say that it is arguments with which PyKEEN fails."""
+    reason = error.args[0] if error.args else ""
+    return (
+        f"{model.__name__} cannot be {action} with {dict(kwargs)}. PyKEEN raised {type(error).__name__}: {reason}. Check "
+        f"the values, or leave them out."
+    )
 
 
 @click.command(name="models")
