@@ -74,7 +74,7 @@ def test_names_are_enough(training_loop: str, model: str, mrr: float) -> None:
 
 @pytest.mark.parametrize(
     "kwargs",
-    [dict(optimizer="SGD"), dict(optimizer_kwargs=dict(lr=0.5)), dict(lr_scheduler="LinearLR")],
+    [dict(optimizer="AdamW"), dict(optimizer_kwargs=dict(lr=0.5)), dict(lr_scheduler="LinearLR")],
     ids=str,
 )
 def test_who_says_something_about_the_optimizer_decides(kwargs: dict[str, Any]) -> None:

@@ -158,8 +158,7 @@ def search_in_two_threads() -> None:
 
 
 CALLS = [
-    "train_in_two_threads(1)",
-    "train_in_two_threads(2)",
+    "train_in_two_threads(1), test_processes.train_in_two_threads(2)",
     "evaluate_beside_training()",
     pytest.param(
         "train_in_two_processes('fork')",
