@@ -28,7 +28,7 @@ from pykeen.training.callbacks import TrainingCallback
 from pykeen_nonsampling import FactorizedRankBasedEvaluator
 
 #: Which loop trains which model, for how many epochs: one uses compiled loops, the other one does not
-RUNS = (("nonsamplinglcwa", "DistMult", 30), ("nonsampling", "RESCAL", 60))
+RUNS = (("nonsamplinglcwa", "DistMult", 20), ("nonsampling", "RESCAL", 25))
 
 
 class Meeting(TrainingCallback):
