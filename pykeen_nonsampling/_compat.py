@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib.util
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -120,12 +121,24 @@ def cheap_garbage_collection() -> Iterator[None]:
 # Proposal: lr_scheduler.step() without it.
 
 
+_EPOCH_WARNING: Any = ("ignore", re.compile(r"The epoch parameter in `scheduler\.step"), UserWarning, None, 0)
+
+
 @contextlib.contextmanager
 def quiet_schedulers() -> Iterator[None]:
-    """Silence the warning that users can do nothing about."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="The epoch parameter in `scheduler.step", category=UserWarning)
+    """Silence the warning that users can do nothing about.
+
+    All threads have the same filters. With ``warnings.catch_warnings``, each would restore those that it found, which may
+    include those of another training.
+    """
+    filters: Any = warnings.filters
+    filters.insert(0, _EPOCH_WARNING)
+    try:
         yield
+    finally:
+        # not there, if somebody has replaced the filters in the meantime
+        with contextlib.suppress(ValueError):
+            filters.remove(_EPOCH_WARNING)
 
 
 # PyKEEN 1.11.1 does not tell its callbacks for gradient clipping which training loop they belong to, so they fail.

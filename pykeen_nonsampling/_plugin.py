@@ -10,14 +10,11 @@ from __future__ import annotations
 
 import functools
 import logging
+import warnings
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from types import ModuleType
 from typing import Any
-
-from . import losses  # noqa: F401
-from ._compat import register_identity, when_imported, without_command_line_defaults
-from .datasets import AllEntities, SyntheticGraph
 
 __all__ = [
     "AllEntities",
@@ -25,6 +22,18 @@ __all__ = [
 ]
 
 logger = logging.getLogger(__name__)
+
+
+def report(error: Exception) -> None:
+    """Say what is broken, and how to mend it. PyKEEN goes on without it: nobody else's work should fail for it."""
+    warnings.warn(
+        f"pykeen-nonsampling is installed, but broken, so PyKEEN does without it: {type(error).__name__}: {error}. "
+        f"If `pip check` finds a dependency that is missing or of another version, install that. Otherwise, repair the "
+        f"package with `pip install --force-reinstall --no-deps pykeen-nonsampling`, or remove it with "
+        f"`pip uninstall pykeen-nonsampling`.",
+        RuntimeWarning,
+        stacklevel=2,
+    )
 
 
 def wrap_pipeline(module: ModuleType) -> None:
@@ -73,8 +82,28 @@ def _wrap(module: ModuleType, name: str, run: Callable[[Callable[..., Any], Mapp
     setattr(module, name, wrapper)
 
 
-register_identity()
-when_imported("pykeen.evaluation", lambda _: import_module("pykeen_nonsampling.evaluation"))
-when_imported("pykeen.training", lambda _: import_module("pykeen_nonsampling.training"))
-when_imported("pykeen.pipeline.api", wrap_pipeline)
-when_imported("pykeen.hpo.hpo", wrap_study)
+def if_possible(action: Callable[[ModuleType], object]) -> Callable[[ModuleType], None]:
+    """Let an action report its failure, in the middle of PyKEEN's imports, instead of breaking them."""
+
+    def act(module: ModuleType) -> None:
+        try:
+            action(module)
+        except Exception as error:
+            report(error)
+
+    return act
+
+
+try:
+    from . import losses  # noqa: F401
+    from ._compat import register_identity, when_imported, without_command_line_defaults
+    from .datasets import AllEntities, SyntheticGraph
+except Exception as error:
+    # without these names, PyKEEN leaves out the entry points
+    report(error)
+else:
+    register_identity()
+    when_imported("pykeen.evaluation", if_possible(lambda _: import_module("pykeen_nonsampling.evaluation")))
+    when_imported("pykeen.training", if_possible(lambda _: import_module("pykeen_nonsampling.training")))
+    when_imported("pykeen.pipeline.api", if_possible(wrap_pipeline))
+    when_imported("pykeen.hpo.hpo", if_possible(wrap_study))

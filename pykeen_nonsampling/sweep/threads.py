@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import threading
 
 import torch
 
@@ -12,6 +13,9 @@ __all__ = [
 ]
 
 _forked = False
+
+#: Two trainings that start at once would each find the settings of the other one
+_launching = threading.Lock()
 
 
 def _note_fork() -> None:
@@ -29,7 +33,10 @@ def num_threads() -> int:
     A forked process has none of the threads that OpenMP started in its parent, and would wait for them forever.
     """
     threads = torch.get_num_threads()
-    return threads if threads > 1 and not _forked and _launch() else 1
+    if threads == 1 or _forked:
+        return 1
+    with _launching:
+        return threads if _launch() else 1
 
 
 @functools.cache
