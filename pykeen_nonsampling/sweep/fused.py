@@ -13,8 +13,9 @@ from ..moments import ScoreMoments
 from ..objectives import Costs, Scores, SquaredObjective
 from ..triples import TripleIndex
 from . import kernels
-from .base import Gradients, Problem, free_memory
+from .base import Gradients, Problem
 from .candidates import Candidates
+from .memory import free_memory
 from .plain import PlainSweep, add_norms, zero_gradients
 from .plan import Plan, Rows
 from .threads import num_threads
