@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from . import benchmark, compare, models, tune
+from . import benchmark, compare, models, plan, tune
 
 __all__ = [
     "main",
@@ -17,5 +17,5 @@ def main() -> None:
     """Train knowledge graph embedding models on every negative triple, without sampling."""
 
 
-for module in (benchmark, compare, models, tune):
+for module in (benchmark, compare, models, plan, tune):
     main.add_command(module.command)

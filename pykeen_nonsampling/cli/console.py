@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import logging
 import os
 import platform
@@ -22,6 +23,7 @@ __all__ = [
     "lookup",
     "machine",
     "make_figure",
+    "parse_argument",
     "silence",
 ]
 
@@ -61,6 +63,17 @@ def lookup(resolver: ClassResolver[Any], name: str, what: str) -> type[Any]:
     except KeyError as error:
         message = f"PyKEEN has no {what} {name!r}: for a list, run pykeen ls {what}s."
         raise click.BadParameter(message, param_hint=f"--{what}") from error
+
+
+def parse_argument(argument: str) -> tuple[str, Any]:
+    """Split NAME=VALUE. The value is JSON, or else plain text."""
+    name, equals, value = argument.partition("=")
+    if not (name and equals):
+        raise click.UsageError(f"{argument!r} is not a keyword argument: write NAME=VALUE, e.g. embedding_dim=64.")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, value
 
 
 def _find_version(package: str) -> str | None:

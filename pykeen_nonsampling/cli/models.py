@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,7 +17,7 @@ from ..features import factorize_model, features
 from ..losses import NonSamplingLoss
 from ..recipes import model_defaults
 from ..training import FactorizedTrainingLoop, NonSamplingLCWATrainingLoop, NonSamplingTrainingLoop
-from .console import lookup, silence
+from .console import lookup, parse_argument, silence
 
 __all__ = [
     "command",
@@ -88,22 +87,11 @@ def command(model: str | None, markdown: bool, arguments: tuple[str, ...]) -> No
         _print_table(markdown)
         return
     silence()
-    kwargs = dict(map(_parse_argument, arguments))
+    kwargs = dict(map(parse_argument, arguments))
     try:
         click.echo(inspect_model(lookup(model_resolver, model, "model"), kwargs))
     except (KeyError, NotImplementedError, TypeError, ValueError) as error:
         raise click.ClickException(str(error.args[0])) from error
-
-
-def _parse_argument(argument: str) -> tuple[str, Any]:
-    """Split NAME=VALUE."""
-    name, equals, value = argument.partition("=")
-    if not (name and equals):
-        raise click.UsageError(f"{argument!r} is not a keyword argument: write NAME=VALUE, e.g. embedding_dim=64.")
-    try:
-        return name, json.loads(value)
-    except json.JSONDecodeError:
-        return name, value
 
 
 def _print_table(markdown: bool) -> None:

@@ -27,6 +27,7 @@ from ..factorizations import Factorization, ScoreMoments, Weights
 from ..features import Features, factorize_model, features, represent
 from ..losses import AutomaticLoss, MomentLoss, NonSamplingLoss, check_loss
 from ..objectives import Objective, sum_of_norms
+from ..planning import Counts, Task, check_room
 from ..sweep import Sweep, check_memory_budget, fastest_sweep
 from ..triples import Batch, Batches, Side, TripleIndex
 from ..weighting import weigh_triples
@@ -66,6 +67,8 @@ class FactorizedTrainingLoop(TrainingLoop[Batch], ABC):
     model: ERModel
     #: the weights of all triples as negatives, in addition to c⁻
     _weights: Weights
+    #: the number of bytes for intermediate results, if there is not enough memory for as many as are useful
+    _budget: int | None = None
     _sub_batch_size: int | None = None
     _random_states: tuple[Tensor, Tensor | None]
     #: whether the first batch has been looked at
@@ -133,6 +136,7 @@ class FactorizedTrainingLoop(TrainingLoop[Batch], ABC):
     def _prepare(self, triples_factory: CoreTriplesFactory, label_smoothing: float) -> None:
         """Index the triples to train on, check the loss, derive the weights that the user left out, and record them."""
         index = self._index(triples_factory)
+        self._budget = check_room(self, index, self._task(index, triples_factory))
         self._try_features()
         if self.model.loss is not self._resolved_loss:
             self._given_loss = self.model.loss
@@ -158,6 +162,24 @@ class FactorizedTrainingLoop(TrainingLoop[Batch], ABC):
             choices["loss_kwargs"] = weights
         if choices:
             logger.info("Derived from graph and model: %s", ", ".join(f"{key}={value!r}" for key, value in choices.items()))
+
+    def _task(self, index: TripleIndex, triples_factory: CoreTriplesFactory) -> Task:
+        """Say what is trained, for an estimate of the memory."""
+        target, inverse = getattr(self, "target", None), triples_factory.create_inverse_triples
+        return self.plan_task(self.model.loss, self._factorization.family, Counts.of_index(index), inverse, target)
+
+    @classmethod
+    def plan_task(cls, loss: Any, family: str, counts: Counts, inverse: bool = False, target: Any = None) -> Task:
+        """Say what would be trained, for an estimate of the memory.
+
+        :param loss: the loss; the one that suits, if there is none
+        :param family: the family of the model's factorization
+        :param counts: the numbers of the graph
+        :param inverse: whether there are inverse triples
+        :param target: the end of a triple to predict
+        :return: the task
+        """
+        return Task.of(loss, family, counts)
 
     def _try_features(self) -> None:
         """Let a model whose features cannot be computed fail now, before PyKEEN resets its parameters."""
@@ -221,7 +243,7 @@ class FactorizedTrainingLoop(TrainingLoop[Batch], ABC):
     @cached_property
     def _sweep(self) -> Sweep:
         """The way to visit the observed triples."""
-        return fastest_sweep(self.memory_budget)
+        return fastest_sweep(self._budget)
 
     @property
     def num_entities(self) -> int:
