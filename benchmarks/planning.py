@@ -2,8 +2,8 @@
 
     python benchmarks/planning.py
 
-Each configuration has a process of its own, which trains it for some epochs through ``pipeline()``, and then estimates it. The
-memory is the peak of the process's resident memory, less what it was before the training, of a process that has trained
+Each configuration has a process of its own, which trains it for some epochs through ``pipeline()``, and then estimates it.
+The memory is the peak of the process's resident memory, less what it was before the training, of a process that has trained
 something small before. The table has estimates, measurements, and the ratios of both.
 """
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import statistics
 import subprocess
 import sys
 import time
@@ -33,13 +32,12 @@ CONFIGURATIONS: list[dict[str, Any]] = [
     dict(dataset="fb15k237", model="SimplE", dim=100, loop="nonsampling"),
     dict(dataset="fb15k237", model="RESCAL", dim=50, loop="nonsamplinglcwa"),
     dict(**LARGE, model="TransE", dim=50, loop="nonsamplinglcwa"),
-    dict(**LARGE, model="DistMult", dim=100, loop="nonsamplinglcwa"),
     dict(**LARGE, model="RotatE", dim=50, loop="nonsampling"),
     dict(**LARGE, model="ComplEx", dim=200, loop="nonsampling"),
 ]
 
-#: Fewer epochs than this are not enough for a median
-EPOCHS = 4
+#: The number of epochs that are timed, of small graphs and of others
+EPOCHS, FEW_EPOCHS = 50, 3
 
 
 def measure(configuration: dict[str, Any]) -> dict[str, Any]:
@@ -48,51 +46,95 @@ def measure(configuration: dict[str, Any]) -> dict[str, Any]:
     import logging
 
     from pykeen.datasets import get_dataset
+    from pykeen.models import model_resolver
     from pykeen.pipeline import pipeline
+    from pykeen.training import training_loop_resolver
     from pykeen.triples import CoreTriplesFactory
 
-    from pykeen_nonsampling.cli.pace import estimate_pace
+    from pykeen_nonsampling.cli.plan import Graph, make_plan
     from pykeen_nonsampling.cli.timing import EpochTimer, resident_bytes
-    from pykeen_nonsampling.planning import plan
+    from pykeen_nonsampling.recipes import model_defaults
 
     logging.disable(logging.WARNING)
-    loop, model, dim = (configuration[name] for name in ("loop", "model", "dim"))
+    loop, model = configuration["loop"], configuration["model"]
 
-    def train(training: Any, testing: Any, dim: int, epochs: int) -> float:
-        timer = EpochTimer()
+    def train(data: Any, dim: int, epochs: int) -> float:
+        timer, training = EpochTimer(), data.training
         pipeline(
             training=training,
-            testing=CoreTriplesFactory(testing.mapped_triples[:100], training.num_entities, training.num_relations),
+            testing=CoreTriplesFactory(data.testing.mapped_triples[:100], training.num_entities, training.num_relations),
             model=model,
             model_kwargs=dict(embedding_dim=dim),
             training_loop=loop,
             training_kwargs=dict(use_tqdm=False, callbacks=timer),
-            epochs=epochs,
+            epochs=1 + epochs,
             evaluator="factorized",
             evaluation_kwargs=dict(use_tqdm=False),
             random_seed=0,
         )
         return timer.median()
 
-    small = get_dataset(dataset="nations")
-    train(small.training, small.testing, dim=4, epochs=3)
-    dataset = get_dataset(dataset=configuration["dataset"], dataset_kwargs=configuration.get("dataset_kwargs"))
-    training, testing = dataset.training, dataset.testing
+    # what exists once per process, such as libraries and threads, does not count
+    train(get_dataset(dataset="nations"), dim=4, epochs=2)
+    data = get_dataset(dataset=configuration["dataset"], dataset_kwargs=configuration.get("dataset_kwargs"))
     gc.collect()
     with contextlib.suppress(OSError):
         # resets the peak
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     before = resident_bytes("VmRSS")
-    epochs = EPOCHS if training.num_triples > 10**5 else 100
-    seconds = train(training, testing, dim, epochs)
-    measured = dict(memory=resident_bytes("VmHWM") - before, seconds=seconds)
-    gc.collect()
-    memory = plan(model, dict(embedding_dim=dim), training, loop)
+    seconds = train(data, configuration["dim"], EPOCHS if data.training.num_triples < 20_000 else FEW_EPOCHS)
+    memory = resident_bytes("VmHWM") - before
     began = time.perf_counter()
-    pace = estimate_pace(model, dict(embedding_dim=dim), training, loop)
-    took = time.perf_counter() - began
+    cls = model_resolver.lookup(model)
+    kwargs = {**model_defaults(cls), "embedding_dim": configuration["dim"]}
+    plan = make_plan(cls, kwargs, Graph.of(data.training), training_loop_resolver.lookup(loop))  # type: ignore[arg-type]
+    estimate = plan.outline.memory()
     return dict(
-        configuration=configuration,
-        estimated=dict(memory=memory.total, seconds=pace.seconds, parts=vars(memory), took=took),
-        measured=measured,
+        **configuration,
+        memory=memory,
+        estimated_memory=estimate.total,
+        parts=vars(estimate),
+        seconds=seconds,
+        estimated_seconds=plan.seconds,
+        source=plan.source,
+        estimation_seconds=time.perf_counter() - began,
     )
+
+
+def report(rows: list[dict[str, Any]]) -> None:
+    """Print a table in Markdown."""
+    click.echo(
+        "| graph | model | d | training loop | memory: estimated | measured | ratio | epoch: estimated | measured | ratio |"
+    )
+    click.echo("|---|---|---|---|---|---|---|---|---|---|")
+    for x in rows:
+        memory = f"{x['estimated_memory'] / 1e6:,.0f} MB | {x['memory'] / 1e6:,.0f} MB"
+        seconds = f"{x['estimated_seconds']:.3g} s | {x['seconds']:.3g} s | {x['estimated_seconds'] / x['seconds']:.2f}"
+        click.echo(
+            f"| {x['dataset']} | {x['model']} | {x['dim']} | {x['loop']} | {memory} | "
+            f"{x['estimated_memory'] / x['memory']:.2f} | {seconds} |"
+        )
+
+
+@click.command()
+@click.option("--file", type=click.Path(path_type=Path), default=FILE, show_default=True, help="Where to write the results.")
+@click.option("--only", type=int, multiple=True, help="The positions of some configurations, to leave out the others.")
+@click.option("--one", hidden=True, help="A configuration to measure in this process.")
+def main(file: Path, only: tuple[int, ...], one: str | None) -> None:
+    """Compare estimates with measurements."""
+    if one is not None:
+        click.echo(json.dumps(measure(json.loads(one))))
+        return
+    rows = []
+    for configuration in [CONFIGURATIONS[i] for i in only] or CONFIGURATIONS:
+        command = [sys.executable, "-W", "ignore", __file__, "--one", json.dumps(configuration)]
+        completed = subprocess.run(command, stdout=subprocess.PIPE, encoding="utf-8", check=True)  # noqa: S603
+        rows.append(json.loads(completed.stdout.splitlines()[-1]))
+        report(rows[-1:])
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    click.echo()
+    report(rows)
+
+
+if __name__ == "__main__":
+    main()

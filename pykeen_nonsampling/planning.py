@@ -331,7 +331,11 @@ class Outline:
         grams = int(self.grams * factor**2)
         return replace(
             self,
-            **{name: scale(getattr(self, name)) for name in ("parameters", "trainable", "largest", "features", "forward")},
+            parameters=scale(self.parameters),
+            trainable=scale(self.trainable),
+            largest=scale(self.largest),
+            features=scale(self.features),
+            forward=scale(self.forward),
             relation_features=int(self.relation_features * (factor**2 if share else factor)),
             width=max(1, int(self.width * factor)),
             grams=grams,

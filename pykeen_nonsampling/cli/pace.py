@@ -61,7 +61,8 @@ def estimate_pace(
     :param loss: the loss
     :return: the time
     """
-    made: Any = model(triples_factory=factory, random_seed=0, **({} if loss is None else {"loss": loss}), **model_kwargs)
+    kwargs: dict[str, Any] = {**model_kwargs, **({} if loss is None else {"loss": loss})}
+    made: Any = model(triples_factory=factory, random_seed=0, **kwargs)
     loop = _sampling(training_loop)(model=made, triples_factory=factory, optimizer="Adam")
     n = factory.num_triples
     if n <= SMALL:

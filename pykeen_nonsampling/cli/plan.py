@@ -101,9 +101,7 @@ def make_plan(
     """
     inverse, factory = graph.factory.create_inverse_triples, graph.factory
     if graph.scale != 1:
-        factory = CoreTriplesFactory(
-            graph.factory.mapped_triples[:1] * 0, graph.counts.num_entities, graph.counts.num_relations
-        )
+        factory = graph.counts.factory()
     task = partial(training_loop.plan_task, loss, inverse=inverse)
     outlined = outline(model, model_kwargs, factory, task, graph.counts)
     if not timed:
@@ -125,8 +123,9 @@ def _generate(num_entities: int, num_relations: int, num_triples: int) -> CoreTr
     """Generate training triples."""
     # a small graph has no room for communities
     communities = min(20, max(1, num_entities**2 * num_relations // (4 * num_triples)))
-    sizes = dict(num_entities=num_entities, num_relations=num_relations, num_triples=num_triples)
-    return SyntheticGraph(**sizes, num_communities=communities, evaluation_ratio=0.0).training
+    return SyntheticGraph(
+        num_entities, num_relations, num_triples, num_communities=min(communities, num_entities), evaluation_ratio=0.0
+    ).training
 
 
 @click.command(name="plan")
