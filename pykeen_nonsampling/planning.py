@@ -335,7 +335,7 @@ class Outline:
             trainable=scale(self.trainable),
             largest=scale(self.largest),
             features=scale(self.features),
-            forward=scale(self.forward),
+            forward=grams + scale(max(0, self.forward - self.grams)),
             relation_features=int(self.relation_features * (factor**2 if share else factor)),
             width=max(1, int(self.width * factor)),
             grams=grams,
@@ -602,6 +602,9 @@ def _forward(
     vectors = represent(model, mode=mode)
     heads, relations, tails = features(model, factorization, vectors=vectors)
     entities = [heads] if heads is tails else [heads, tails]
+    with torch.no_grad():
+        # before the first step, for a look at the scale of scores
+        factorization.score_moments(heads, relations, tails)
     if task.closed_world:
         keys = [_moments(x, task.weighted) for x in entities]
         loss = factorization.query_moments(keys[0], relations).of_scores(keys[-1]).second
@@ -612,6 +615,8 @@ def _forward(
             if candidates is None or task.weighted or heads is not tails:
                 candidates = _moments(answers, task.weighted)
             loss = loss + _Hold.apply(*entities, relations, candidates.first, candidates.second)
+            # what the sweep multiplies in the end
+            candidates.second.detach().square()
     if task.regularized:
         for x in (*vectors.entities, *vectors.relations):
             absolute = x.detach().abs()

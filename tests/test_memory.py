@@ -15,7 +15,7 @@ from pykeen.models import CP, RESCAL, DistMult, QuatE, RotatE, TransE, TuckER
 from pykeen.pipeline import pipeline
 from pykeen.triples import CoreTriplesFactory
 
-from pykeen_nonsampling import NonSamplingLCWATrainingLoop, planning
+from pykeen_nonsampling import NonSamplingLCWATrainingLoop, SyntheticGraph, planning
 from pykeen_nonsampling.planning import Counts, Task, format_bytes, largest_dimension, outline
 from pykeen_nonsampling.recipes import model_defaults
 from pykeen_nonsampling.search import fits
@@ -33,10 +33,10 @@ from pykeen_nonsampling.cli.timing import resident_bytes
 settings, more = json.loads(sys.argv[1]), int(sys.argv[2])
 
 def train(**kwargs):
-    return pipeline(dataset="nations", training_loop="nonsamplinglcwa", epochs=3, evaluator="factorized", random_seed=0,
+    return pipeline(training_loop="nonsamplinglcwa", epochs=3, evaluator="factorized", random_seed=0,
                     use_tqdm=False, **kwargs)
 
-train(model="DistMult", model_kwargs=dict(embedding_dim=4))
+train(dataset="nations", model="RESCAL", model_kwargs=dict(embedding_dim=4))
 if more:
     limit = resident_bytes("VmSize") + more
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
@@ -240,18 +240,20 @@ class TestRefusal:
 
 @linux
 class TestLimits:
-    settings: dict[str, Any] = dict(model="DistMult", model_kwargs=dict(embedding_dim=2000))
-
     def train(self, path: Path, more: int, **settings: Any) -> Any:
         printed = run(sys.executable, "-W", "ignore", "-c", LIMITED, json.dumps(settings), str(more), cwd=path)
         return json.loads(printed.splitlines()[-1])
 
     def test_training_under_a_limit_is_the_same(self, tmp_path: Path) -> None:
-        free = self.train(tmp_path, 0, **self.settings)
-        limited = self.train(tmp_path, 2**28 + 140 * 10**6, **self.settings)
-        assert limited == pytest.approx(free, rel=1e-4)
+        settings: dict[str, Any] = dict(dataset="syntheticgraph", model="RESCAL", model_kwargs=dict(embedding_dim=200))
+        outlined = outline(RESCAL, {**model_defaults(RESCAL), "embedding_dim": 200}, SyntheticGraph().training)
+        least, room = outlined.memory(memory_budget=1).training, 25 * 10**6
+        assert outlined.memory().blocks > 2 * room
+        limited = self.train(tmp_path, memory.RESERVED_ADDRESSES + least + room, **settings)
+        assert limited == pytest.approx(self.train(tmp_path, 0, **settings), rel=1e-4)
 
     def test_what_cannot_fit_is_refused(self, tmp_path: Path) -> None:
-        refused = self.train(tmp_path, 2**28 + 20 * 10**6, **self.settings)
+        settings: dict[str, Any] = dict(dataset="nations", model="DistMult", model_kwargs=dict(embedding_dim=2000))
+        refused = self.train(tmp_path, memory.RESERVED_ADDRESSES + 20 * 10**6, **settings)
         assert refused.startswith("DistMult with 2000 dimensions needs about")
         assert "Use at most" in refused

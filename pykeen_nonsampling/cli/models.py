@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ from ..factorizations import MatrixFactorization
 from ..factorizations.support import format_markdown, list_interactions
 from ..features import factorize_model, features
 from ..losses import NonSamplingLoss
+from ..planning import outline
 from ..recipes import model_defaults
 from ..training import FactorizedTrainingLoop, NonSamplingLCWATrainingLoop, NonSamplingTrainingLoop
 from .console import lookup, parse_argument, silence
@@ -24,9 +26,14 @@ __all__ = [
     "inspect_model",
 ]
 
+#: Models that take more bytes than this for a small graph are looked at without values
+LARGE = 2**27
+
 
 def inspect_model(model: type[Model], model_kwargs: Mapping[str, Any]) -> str:
     """Create a model for a small graph, train it for one step with each of the training loops, and describe it.
+
+    A model with so many features that even this would take a while is created without values, and not trained.
 
     :param model: the class of the model
     :param model_kwargs: its keyword-based parameters; those missing have the defaults of a pipeline
@@ -34,9 +41,11 @@ def inspect_model(model: type[Model], model_kwargs: Mapping[str, Any]) -> str:
     :raises NotDecomposableError: if the model cannot be trained
     """
     kwargs = {**model_defaults(model), **model_kwargs}
-    instance, triples_factory = _make(model, kwargs)
+    is_large = _is_large(model, kwargs)
+    with torch.device("meta") if is_large else contextlib.nullcontext():
+        instance, triples_factory = _make(model, kwargs)
     factorization = factorize_model(instance)
-    for training_loop in (NonSamplingTrainingLoop, NonSamplingLCWATrainingLoop):
+    for training_loop in () if is_large else (NonSamplingTrainingLoop, NonSamplingLCWATrainingLoop):
         loop: FactorizedTrainingLoop = training_loop(model=instance, triples_factory=triples_factory)
         loop.train(triples_factory, num_epochs=1, use_tqdm=False)
     with torch.no_grad():
@@ -50,6 +59,15 @@ def inspect_model(model: type[Model], model_kwargs: Mapping[str, Any]) -> str:
         f"Its score belongs to the family {factorization.family!r}, with m={max(heads.shape[1], tails.shape[1])} features "
         f"per entity: the sum over all triples costs (|E| + |R|)·m²{matrices}.{square}"
     )
+
+
+def _is_large(model: type[Model], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a model would take much memory even for a small graph."""
+    try:
+        return outline(model, kwargs, Nations().training).memory().training > LARGE
+    except Exception:
+        # what is wrong with it shows when it is made
+        return False
 
 
 def _make(model: type[Model], kwargs: Mapping[str, Any]) -> tuple[Model, CoreTriplesFactory]:
