@@ -288,7 +288,8 @@ class Outline:
         return Memory(
             parameters=self.parameters,
             optimizer=optimizer_memory,
-            features=spread(max(0, beyond - self.grams), matrix),
+            # at the peak, there may be no gradients of parameters yet
+            features=spread(max(self.features, beyond - self.grams), matrix),
             grams=spread(min(self.grams, beyond), self.itemsize * self.width**2),
             blocks=blocks,
             index=spread(indexed + weights + order + max(0, sorting - optimizer - beyond - blocks), of_triples),
