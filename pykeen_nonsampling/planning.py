@@ -74,7 +74,7 @@ EVALUATION_BYTES = 150
 
 #: Tensors of fewer bytes than this share a heap with holes between them, on a CPU; larger ones have memory of their own, cf.
 #: M_MMAP_THRESHOLD_MAX of the C library. And by how much the holes enlarge the heap; measured.
-LARGE_TENSOR, HEAP_FACTOR = 2**25, 1.6
+LARGE_TENSOR, HEAP_FACTOR = 2**25, 1.7
 
 #: What the parts of the memory are called
 PARTS: Mapping[str, str] = {
@@ -282,7 +282,7 @@ class Outline:
         def spread(size: int, tensor: int) -> int:
             return int(HEAP_FACTOR * size) if device.type == "cpu" and tensor < LARGE_TENSOR else size
 
-        matrix = self.itemsize * self.width * counts.num_entities
+        matrix = max(self.itemsize * self.width * counts.num_entities, self.relation_features)
         optimizer_memory, of_triples = spread(optimizer, self.largest), 8 * n
         evaluation = spread(self.features, matrix) + spread(indexed + EVALUATION_BYTES * n, of_triples) + scores
         return Memory(

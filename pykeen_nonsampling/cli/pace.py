@@ -24,8 +24,8 @@ __all__ = [
 #: Graphs with up to so many triples are timed as a whole
 SMALL = 20_000
 
-#: The number of triples with the smallest sample, and how many seconds an epoch of the largest one may take
-FEWEST, LONGEST = 2_000, 0.3
+#: The number of triples of the smallest sample, and how many more seconds an epoch of the largest one has to take
+FEWEST, ENOUGH = 2_000, 0.3
 
 #: The number of epochs that are timed, of small graphs, and of samples
 EPOCHS, SAMPLE_EPOCHS = 20, 3
@@ -52,7 +52,7 @@ def estimate_pace(
     """Estimate the time of an epoch on a graph, by timing epochs on whole queries of a part of it.
 
     What is done for all entities and relations is done in full each time, and the rest is proportional to the number of
-    queries: so two samples of different sizes are enough. The larger one is as large as fits the time.
+    queries: so two samples of different sizes are enough, if their times differ enough.
 
     :param model: the class of the model
     :param model_kwargs: its keyword arguments
@@ -70,7 +70,7 @@ def estimate_pace(
         return Pace(seconds, seconds, n)
     least = share = FEWEST / n
     fixed = seconds = loop.time(factory, least)
-    while share < 1 and seconds < LONGEST:
+    while share < 1 and seconds - fixed < ENOUGH:
         # not too far at once: the first samples say little
         share = min(1.0, 8 * share)
         seconds = loop.time(factory, share)
