@@ -104,6 +104,8 @@ class TestCommand:
             (["SimplE", "embedding_dim=7"], ["block-diagonal", "m=14"]),
             (["DistMultLiteral"], ["block-diagonal"]),
             (["NodePiece"], ["block-diagonal"]),
+            # no memory could hold this Gram matrix
+            (["CP", "rank=128", "embedding_dim=10000"], ["block-diagonal", "m=1280000"]),
         ],
     )
     def test_can_be_trained(self, arguments: list[str], parts: list[str]) -> None:

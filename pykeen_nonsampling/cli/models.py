@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -42,8 +41,7 @@ def inspect_model(model: type[Model], model_kwargs: Mapping[str, Any]) -> str:
     """
     kwargs = {**model_defaults(model), **model_kwargs}
     is_large = _is_large(model, kwargs)
-    with torch.device("meta") if is_large else contextlib.nullcontext():
-        instance, triples_factory = _make(model, kwargs)
+    instance, triples_factory = _make(model, kwargs, torch.device("meta" if is_large else "cpu"))
     factorization = factorize_model(instance)
     for training_loop in () if is_large else (NonSamplingTrainingLoop, NonSamplingLCWATrainingLoop):
         loop: FactorizedTrainingLoop = training_loop(model=instance, triples_factory=triples_factory)
@@ -70,14 +68,16 @@ def _is_large(model: type[Model], kwargs: Mapping[str, Any]) -> bool:
         return False
 
 
-def _make(model: type[Model], kwargs: Mapping[str, Any]) -> tuple[Model, CoreTriplesFactory]:
+def _make(model: type[Model], kwargs: Mapping[str, Any], device: torch.device) -> tuple[Model, CoreTriplesFactory]:
     """Create a model for a small graph that has what it needs: literals, or inverse triples."""
     dataset = NationsLiteral if issubclass(model, LiteralModel) else Nations
     errors = []
     for inverse in (False, True):
         triples_factory = dataset(create_inverse_triples=inverse).training
         try:
-            return model(triples_factory=triples_factory, loss=NonSamplingLoss(), random_seed=0, **kwargs), triples_factory
+            with device:
+                made = model(triples_factory=triples_factory, loss=NonSamplingLoss(), random_seed=0, **kwargs)
+            return made, triples_factory
         except (AssertionError, ValueError) as error:
             errors.append(error)
     raise ValueError(f"{model.__name__} cannot be created with {dict(kwargs)}: {errors[0]}") from errors[0]

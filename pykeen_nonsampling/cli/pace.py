@@ -70,8 +70,8 @@ def estimate_pace(
         return Pace(seconds, seconds, n)
     least = share = FEWEST / n
     fixed = seconds = loop.time(factory, least)
-    while share < 1 and seconds - fixed < ENOUGH:
-        # not too far at once: the first samples say little
+    # at least twice the time of the smallest sample: a difference of two similar numbers would be mostly noise
+    while share < 1 and seconds - fixed < max(ENOUGH, fixed):
         share = min(1.0, 8 * share)
         seconds = loop.time(factory, share)
     return Pace(extrapolate(seconds, int(share * n), n, fixed), fixed, int(share * n))
