@@ -14,6 +14,7 @@ Some more are overrides, which stand where PyKEEN's classes are extended:
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import importlib.util
 import re
@@ -31,6 +32,7 @@ from click.core import ParameterSource
 from torch import nn
 
 __all__ = [
+    "before_models",
     "cheap_garbage_collection",
     "quiet_schedulers",
     "register_identity",
@@ -204,3 +206,23 @@ def without_command_line_defaults(kwargs: Mapping[str, Any]) -> dict[str, Any]:
 def register_identity() -> None:
     """Let ``"identity"`` be the name of an activation function."""
     activation_resolver.register(nn.Identity, raise_on_conflict=False)
+
+
+# PyKEEN 1.11.1 makes the model of a pipeline before the training loop sees anything, even if there is no memory for it.
+# Proposal: a training loop that is asked before.
+
+
+def before_models(module: ModuleType, check: Callable[..., None]) -> None:
+    """Call a function before pipelines make a model, with the same arguments.
+
+    :param module: the module of pipelines
+    :param check: the function, which may refuse the model
+    """
+    build = module._build_model_helper
+
+    @functools.wraps(build)
+    def check_and_build(**kwargs: Any) -> Any:
+        check(**kwargs)
+        return build(**kwargs)
+
+    module._build_model_helper = check_and_build  # type: ignore[attr-defined]

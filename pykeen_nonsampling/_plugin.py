@@ -12,6 +12,7 @@ import functools
 import logging
 import warnings
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -38,20 +39,30 @@ def report(error: Exception) -> None:
 
 def wrap_pipeline(module: ModuleType) -> None:
     """Let pipeline() start from this package's recipe, for its own training loops, and record what was derived."""
-    from .recipes import complete, difference
+    from .recipes import check_size, complete, difference
     from .recording import RecordedResult
     from .training.base import derived
     from .training.checkpoints import prepare
+
+    running: ContextVar[Mapping[str, Any] | None] = ContextVar("running", default=None)
+
+    def check(**kwargs: Any) -> None:
+        arguments = running.get()
+        if arguments is not None:
+            check_size(arguments, kwargs["model"], kwargs["model_kwargs"], kwargs["training_triples_factory"])
+
+    before_models(module, check)
 
     def run(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> Any:
         completed = complete(without_command_line_defaults(kwargs))
         # PyKEEN itself looks at the checkpoint before the training loop can
         prepare(completed.get("training_kwargs"))
-        token = derived.set(difference(completed, kwargs))
+        tokens = derived.set(difference(completed, kwargs)), running.set(completed)
         try:
             return RecordedResult.of(function(**completed))
         finally:
-            derived.reset(token)
+            derived.reset(tokens[0])
+            running.reset(tokens[1])
 
     _wrap(module, "pipeline", run)
 
@@ -96,7 +107,7 @@ def if_possible(action: Callable[[ModuleType], object]) -> Callable[[ModuleType]
 
 try:
     from . import losses  # noqa: F401
-    from ._compat import register_identity, when_imported, without_command_line_defaults
+    from ._compat import before_models, register_identity, when_imported, without_command_line_defaults
     from .datasets import AllEntities, SyntheticGraph
 except Exception as error:
     # without these names, PyKEEN leaves out the entry points

@@ -21,6 +21,7 @@ from .triples import Ranges, Side, SideWeights, TripleIndex
 __all__ = [
     "CONSTANTS",
     "check_precision",
+    "choose_loss",
     "closed_world_defaults",
     "constant",
     "format_markdown",
@@ -98,9 +99,14 @@ def suitable_loss(index: TripleIndex, family: str) -> type[MomentLoss]:
     :return: the standardized loss for distances, unless there are only a few entities, or, for translations, many; and for
         graphs of medium size with many triples per entity, unless relations are full matrices; otherwise, the squared one
     """
-    dense = len(index) >= constant("triples per entity", family) * index.num_entities
+    return choose_loss(index.num_entities, len(index), family)
+
+
+def choose_loss(num_entities: int, num_triples: int, family: str) -> type[MomentLoss]:
+    """Do the same from the numbers of entities and triples."""
+    dense = num_triples >= constant("triples per entity", family) * num_entities
     few, many = constant("fewest entities", family), constant("most entities", family)
-    return StandardizedLoss if dense and few <= index.num_entities <= many else NonSamplingLoss
+    return StandardizedLoss if dense and few <= num_entities <= many else NonSamplingLoss
 
 
 def closed_world_defaults(loss: MomentLoss, index: TripleIndex, family: str) -> dict[str, float]:

@@ -112,6 +112,8 @@ class TestCommand:
             (["NTN", "non_linearity=identity", "embedding_dim=4"], ["full matrix", "m=5"]),
             (["CrossE", "combination_activation=identity", "combination_dropout=None"], ["sum of products"]),
             (["ProjE", "inner_non_linearity=identity"], ["sum of products"]),
+            # no memory could hold this Gram matrix
+            (["CP", "rank=128", "embedding_dim=10000"], ["block-diagonal", "m=1280000"]),
         ],
     )
     def test_can_be_trained(self, arguments: list[str], parts: list[str]) -> None:

@@ -30,9 +30,9 @@ from pykeen_nonsampling.sweep import (
     Problem,
     fastest_sweep,
     free_memory,
-    fused,
     kernels,
     plain,
+    plan,
     ranges,
     sum_of_costs,
 )
@@ -217,7 +217,7 @@ class TestFusedSweep:
         assert sweep._num_parts(problem) == 4
         size = problem.relations.numel() * problem.relations.element_size()
         for memory, parts in ((2 * size, 2), (size - 1, 1)):
-            monkeypatch.setattr(fused, "RELATION_MEMORY", memory)
+            monkeypatch.setattr(plan, "RELATION_MEMORY", memory)
             assert sweep._num_parts(problem) == parts
             assert sweep._plan(problem.side.index, parts).parts == parts
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
+import json
 import logging
 import math
 import os
 import platform
 import warnings
+from collections.abc import Mapping
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -32,6 +34,7 @@ __all__ = [
     "lookup",
     "machine",
     "make_figure",
+    "parse_argument",
     "silence",
 ]
 
@@ -50,6 +53,9 @@ class _Positive(click.FloatRange):
 
 
 POSITIVE = _Positive()
+
+#: Values that are not JSON, but as advice in errors has them
+PYTHON: Mapping[str, bool | None] = {"None": None, "True": True, "False": False}
 
 
 def check_matplotlib() -> None:
@@ -155,6 +161,17 @@ def check_evaluation(dataset: Dataset, name: str, cls: type[Dataset] | None = No
                 f"{number:,} of {total:,} {kind} triples are left out: they have entities or relations that do not occur in "
                 f"training, e.g. {labels[0]!r}, of which no model can know anything."
             )
+
+
+def parse_argument(argument: str) -> tuple[str, Any]:
+    """Split NAME=VALUE. The value is JSON, or else plain text."""
+    name, equals, value = argument.partition("=")
+    if not (name and equals):
+        raise click.UsageError(f"{argument!r} is not a keyword argument: write NAME=VALUE, e.g. embedding_dim=64.")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, PYTHON.get(value, value)
 
 
 def _find_version(package: str) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,9 +15,10 @@ from ..factorizations import MatrixFactorization
 from ..factorizations.support import format_markdown, list_interactions
 from ..features import factorize_model, features
 from ..losses import NonSamplingLoss
+from ..planning import outline
 from ..recipes import model_defaults
 from ..training import FactorizedTrainingLoop, NonSamplingLCWATrainingLoop, NonSamplingTrainingLoop
-from .console import lookup, silence
+from .console import lookup, parse_argument, silence
 
 __all__ = [
     "command",
@@ -28,12 +28,14 @@ __all__ = [
 #: What the command sets itself
 RESERVED = "loss", "random_seed", "triples_factory"
 
-#: Values that are not JSON, but as advice in errors has them
-PYTHON: Mapping[str, bool | None] = {"None": None, "True": True, "False": False}
+#: Models that take more bytes than this for a small graph are looked at without values
+LARGE = 2**27
 
 
 def inspect_model(model: type[Model], model_kwargs: Mapping[str, Any]) -> str:
     """Create a model for a small graph, train it for one step with each of the training loops, and describe it.
+
+    A model with so many features that even this would take a while is created without values, and not trained.
 
     :param model: the class of the model
     :param model_kwargs: its keyword-based parameters; those missing have the defaults of a pipeline
@@ -42,10 +44,11 @@ def inspect_model(model: type[Model], model_kwargs: Mapping[str, Any]) -> str:
     :raises ValueError: if it cannot be created, or not be used
     """
     kwargs = {**model_defaults(model), **model_kwargs}
-    instance, triples_factory = _make(model, kwargs)
+    is_large = _is_large(model, kwargs)
+    instance, triples_factory = _make(model, kwargs, torch.device("meta" if is_large else "cpu"))
     try:
         factorization = factorize_model(instance)
-        for training_loop in (NonSamplingTrainingLoop, NonSamplingLCWATrainingLoop):
+        for training_loop in () if is_large else (NonSamplingTrainingLoop, NonSamplingLCWATrainingLoop):
             loop: FactorizedTrainingLoop = training_loop(model=instance, triples_factory=triples_factory)
             loop.train(triples_factory, num_epochs=1, use_tqdm=False)
         with torch.no_grad():
@@ -68,7 +71,16 @@ def inspect_model(model: type[Model], model_kwargs: Mapping[str, Any]) -> str:
     )
 
 
-def _make(model: type[Model], kwargs: Mapping[str, Any]) -> tuple[Model, CoreTriplesFactory]:
+def _is_large(model: type[Model], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a model would take much memory even for a small graph."""
+    try:
+        return outline(model, kwargs, Nations().training).memory().training > LARGE
+    except Exception:
+        # what is wrong with it shows when it is made
+        return False
+
+
+def _make(model: type[Model], kwargs: Mapping[str, Any], device: torch.device) -> tuple[Model, CoreTriplesFactory]:
     """Create a model for a small graph that has what it needs: literals, or inverse triples."""
     dataset = NationsLiteral if issubclass(model, LiteralModel) else Nations
     for name, value in kwargs.items():
@@ -80,7 +92,9 @@ def _make(model: type[Model], kwargs: Mapping[str, Any]) -> tuple[Model, CoreTri
     for inverse in (False, True):
         triples_factory = dataset(create_inverse_triples=inverse).training
         try:
-            return model(triples_factory=triples_factory, loss=NonSamplingLoss(), random_seed=0, **kwargs), triples_factory
+            with device:
+                made = model(triples_factory=triples_factory, loss=NonSamplingLoss(), random_seed=0, **kwargs)
+            return made, triples_factory
         except Exception as error:
             # whatever PyKEEN raises for these arguments
             errors.append(error)
@@ -118,7 +132,7 @@ def command(model: str | None, markdown: bool, arguments: tuple[str, ...]) -> No
         _print_table(markdown)
         return
     silence()
-    kwargs = dict(map(_parse_argument, arguments))
+    kwargs = dict(map(parse_argument, arguments))
     for name in RESERVED:
         if name in kwargs:
             raise click.UsageError(f"{name} is set by this command, and does not matter for its answer: leave it out.")
@@ -126,17 +140,6 @@ def command(model: str | None, markdown: bool, arguments: tuple[str, ...]) -> No
         click.echo(inspect_model(lookup(model_resolver, model, "model"), kwargs))
     except (NotImplementedError, ValueError) as error:
         raise click.ClickException(str(error)) from error
-
-
-def _parse_argument(argument: str) -> tuple[str, Any]:
-    """Split NAME=VALUE."""
-    name, equals, value = argument.partition("=")
-    if not (name and equals):
-        raise click.UsageError(f"{argument!r} is not a keyword argument: write NAME=VALUE, e.g. embedding_dim=64.")
-    try:
-        return name, json.loads(value)
-    except json.JSONDecodeError:
-        return name, PYTHON.get(value, value)
 
 
 def _print_table(markdown: bool) -> None:

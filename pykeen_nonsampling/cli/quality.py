@@ -33,8 +33,9 @@ from pykeen.training import training_loop_resolver
 
 from .._compat import cheap_garbage_collection
 from ..losses import MomentLoss
+from ..planning import outline
 from ..recipes import is_ours, learning_rate, model_defaults
-from ..search import LEARNING_RATES, default_loss, loss_ranges, outline
+from ..search import LEARNING_RATES, default_loss, loss_ranges
 from ..sweep import free_memory
 from ..training import FactorizedTrainingLoop
 from .console import check_evaluation, load, lookup, machine, silence

@@ -45,6 +45,7 @@ __all__ = [
     "in_turns",
     "make_loop",
     "measure_peak",
+    "resident_bytes",
     "train_epochs",
 ]
 
@@ -404,13 +405,13 @@ def _peak_of_training(triples: Any, num_entities: int, num_relations: int, model
     with contextlib.suppress(OSError):
         # resets the peak: loading libraries may have taken more
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    before = _resident_bytes("VmRSS")
+    before = resident_bytes("VmRSS")
     train_epochs(loop, factory)
     parameters = sum(x.numel() * x.element_size() for x in loop.model.get_grad_params())
-    return max(0, _resident_bytes("VmHWM") - before - 3 * parameters)
+    return max(0, resident_bytes("VmHWM") - before - 3 * parameters)
 
 
-def _resident_bytes(name: str) -> int:
+def resident_bytes(name: str) -> int:
     """Return the resident memory of this process: now (VmRSS), or its peak (VmHWM), which is all that some systems report.
 
     On Linux, the peak that getrusage reports includes that of the process that started this one.

@@ -264,7 +264,8 @@ class RotatEFactorization(SquaredDistanceFactorization):
         (r,) = representations
         with torch.no_grad():
             absolute = r.abs()
-            if absolute.numel() and (absolute - 1).abs().max() > 1e-3:
+            # without values, only shapes are of interest
+            if absolute.numel() and not absolute.is_meta and (absolute - 1).abs().max() > 1e-3:
                 raise NotDecomposableError(
                     f"RotatE needs rotations, but there are relations with absolute values from {absolute.min():.3g} to "
                     f"{absolute.max():.3g}, for which even PyKEEN's score is ambiguous. Keep them at 1 in each step, as "

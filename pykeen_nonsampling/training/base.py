@@ -27,6 +27,7 @@ from ..features import Features, check_relations, factorize_model, features, rep
 from ..losses import AutomaticLoss, MomentLoss, NonSamplingLoss, check_loss
 from ..objectives import Objective, sum_of_norms
 from ..parameters import as_integer, as_number
+from ..planning import Counts, Task, check_room
 from ..sweep import Sweep, check_memory_budget, fastest_sweep
 from ..triples import Batch, Batches, Side, TripleIndex
 from ..weighting import check_precision, weigh_triples
@@ -74,6 +75,8 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
     model: ERModel
     #: the weights of all triples as negatives, in addition to c⁻
     _weights: Weights
+    #: the number of bytes for intermediate results, if there is not enough memory for as many as are useful
+    _budget: int | None = None
     _sub_batch_size: int | None = None
     _random_states: tuple[Tensor, Tensor | None]
     #: whether the first batch has been looked at
@@ -148,6 +151,7 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
         """Index the triples to train on, check the loss, derive the weights that the user left out, and record them."""
         self._check_numbers()
         index = self._index(triples_factory)
+        self._budget = check_room(self, index, self._task(index, triples_factory))
         self._try_features()
         if self.model.loss is not self._resolved_loss:
             self._given_loss = self.model.loss
@@ -187,6 +191,24 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
                 f"{type(self.model).__name__} has parameters of {self._dtype}, which is not precise enough: the cost of "
                 f"negatives is a difference of sums over all triples. Use torch.float32, e.g. with model.float()."
             )
+
+    def _task(self, index: TripleIndex, triples_factory: CoreTriplesFactory) -> Task:
+        """Say what is trained, for an estimate of the memory."""
+        target, inverse = getattr(self, "target", None), triples_factory.create_inverse_triples
+        return self.plan_task(self.model.loss, self._factorization.family, Counts.of_index(index), inverse, target)
+
+    @classmethod
+    def plan_task(cls, loss: Any, family: str, counts: Counts, inverse: bool = False, target: Any = None) -> Task:
+        """Say what would be trained, for an estimate of the memory.
+
+        :param loss: the loss; the one that suits, if there is none
+        :param family: the family of the model's factorization
+        :param counts: the numbers of the graph
+        :param inverse: whether there are inverse triples
+        :param target: the end of a triple to predict
+        :return: the task
+        """
+        return Task.of(loss, family, counts)
 
     def _try_features(self) -> None:
         """Let a model whose features cannot be computed fail now, before PyKEEN resets its parameters."""
@@ -292,7 +314,7 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
     @cached_property
     def _sweep(self) -> Sweep:
         """The way to visit the observed triples."""
-        return fastest_sweep(self.memory_budget)
+        return fastest_sweep(self._budget)
 
     @property
     def num_entities(self) -> int:
