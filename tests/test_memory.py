@@ -205,7 +205,7 @@ class TestRefusal:
         with pytest.raises(ValueError, match=r"DistMult with 1000000000 dimensions needs about .* TB") as info:
             pipeline(**self.settings, training_loop=loop, model_kwargs=dict(embedding_dim=10**9))
         assert "14 entities, 55 relations and 1,592 triples" in str(info.value)
-        monkeypatch.setattr(planning, "free_memory", lambda _: 2**24)
+        monkeypatch.setattr(planning.room, "free_memory", lambda _: 2**24)
         with pytest.raises(ValueError, match=r"Use at most \d+ dimensions") as info:
             pipeline(**self.settings, training_loop=loop, model_kwargs=dict(embedding_dim=10**5))
         largest = int(str(info.value).partition("embedding_dim=")[2].partition(")")[0])
@@ -218,7 +218,7 @@ class TestRefusal:
         loop = NonSamplingLCWATrainingLoop(
             model=DistMult(triples_factory=nations, embedding_dim=200, random_seed=0), triples_factory=nations
         )
-        monkeypatch.setattr(planning, "free_memory", lambda _: 2**19)
+        monkeypatch.setattr(planning.room, "free_memory", lambda _: 2**19)
         with pytest.raises(ValueError, match=r"DistMult with 200 dimensions needs about .*Use at most \d+ dimensions"):
             loop.train(nations, num_epochs=1, use_tqdm=False)
 
@@ -229,9 +229,9 @@ class TestRefusal:
         )
         least = planning.check_room(loop, loop._index(large), Task())
         assert least == 2**40
-        outlined = planning._outline_instance(loop, Counts.of_index(loop._index(large)), Task(sides=2))
+        outlined = planning.dry_run.outline_instance(loop, Counts.of_index(loop._index(large)), Task(sides=2))
         room = outlined.memory(memory_budget=1).training + 1000
-        monkeypatch.setattr(planning, "free_memory", lambda _: room)
+        monkeypatch.setattr(planning.room, "free_memory", lambda _: room)
         with pytest.raises(
             ValueError, match=r"Set a smaller budget for blocks, e.g. training_loop_kwargs=dict\(memory_budget="
         ):
