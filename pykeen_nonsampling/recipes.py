@@ -40,7 +40,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR
 from .losses import AutomaticLoss, check_loss
 from .planning import check_model
 from .training import FactorizedTrainingLoop, NonSamplingLCWATrainingLoop, NonSamplingTrainingLoop
-from .training.base import check_negative_sampler
+from .training.arguments import check_negative_sampler
 
 __all__ = [
     "LEARNING_RATE",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -26,17 +25,17 @@ from ..factorizations import Factorization, ScoreMoments, Weights
 from ..features import Features, check_relations, factorize_model, features, represent
 from ..losses import AutomaticLoss, MomentLoss, NonSamplingLoss, check_loss
 from ..objectives import Objective, sum_of_norms
-from ..parameters import as_integer, as_number
 from ..planning import Counts, Task, check_room
 from ..sweep import Sweep, check_memory_budget, fastest_sweep
 from ..triples import Batch, Batches, Side, TripleIndex
 from ..weighting import check_precision, weigh_triples
+from .advice import advise_smaller_scores, advise_smaller_steps, explain_non_finite_loss
+from .arguments import check_negative_sampler, check_numbers, check_training_arguments
 from .resuming import ResumableTrainingLoop
 from .setup import describe_graph, describe_weights, plain
 
 __all__ = [
     "FactorizedTrainingLoop",
-    "check_negative_sampler",
     "derived",
 ]
 
@@ -47,9 +46,6 @@ FEW_STEPS = 20
 
 #: A loss that has become so many times as large as the first one has not been minimized
 DIVERGED = 10.0
-
-#: The precisions that the sums over all triples are exact in
-DTYPES = (torch.float32, torch.float64)
 
 #: What was derived before the training loop was created, to be logged together with what it derives itself
 derived: ContextVar[Mapping[str, Any]] = ContextVar("derived", default={})  # noqa: B039
@@ -139,7 +135,7 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
     def train(  # type: ignore[override]  # noqa: D102
         self, triples_factory: CoreTriplesFactory, num_epochs: int = 1, batch_size: int | None = None, **kwargs: Any
     ) -> list[float] | None:
-        _check_training_arguments(triples_factory.num_entities, num_epochs=num_epochs, batch_size=batch_size, **kwargs)
+        check_training_arguments(triples_factory.num_entities, num_epochs=num_epochs, batch_size=batch_size, **kwargs)
         # before PyKEEN looks at a checkpoint, which is compared with what is derived here
         self.__dict__.pop("_factorization", None)
         self._indexed.clear()
@@ -149,7 +145,7 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
 
     def _prepare(self, triples_factory: CoreTriplesFactory, label_smoothing: float) -> None:
         """Index the triples to train on, check the loss, derive the weights that the user left out, and record them."""
-        self._check_numbers()
+        check_numbers(self.model, self._dtype)
         index = self._index(triples_factory)
         self._budget = check_room(self, index, self._task(index, triples_factory))
         self._try_features()
@@ -178,19 +174,6 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
             choices["loss_kwargs"] = weights
         if choices:
             logger.info("Derived from graph and model: %s", ", ".join(f"{key}={value!r}" for key, value in choices.items()))
-
-    def _check_numbers(self) -> None:
-        """Refuse models whose parameters have no values, or not enough digits."""
-        if self.model.device.type == "meta":
-            raise ValueError(
-                f"{type(self.model).__name__} is on the device 'meta', where tensors have no values to train. Move it to "
-                f"another one, e.g. with device='cpu'."
-            )
-        if self._dtype not in DTYPES:
-            raise ValueError(
-                f"{type(self.model).__name__} has parameters of {self._dtype}, which is not precise enough: the cost of "
-                f"negatives is a difference of sums over all triples. Use torch.float32, e.g. with model.float()."
-            )
 
     def _task(self, index: TripleIndex, triples_factory: CoreTriplesFactory) -> Task:
         """Say what is trained, for an estimate of the memory."""
@@ -265,7 +248,7 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
                 "it should. %s",
                 losses[0],
                 losses[-1],
-                self._advise_smaller_steps(),
+                advise_smaller_steps(self.optimizer),
             )
         return losses
 
@@ -275,36 +258,8 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
             # a batch of whole queries may have more triples than the batch size, by which PyKEEN would split it
             return super()._train_epoch(**{**kwargs, "sub_batch_size": self._sub_batch_size})
         except NonFiniteLossError as error:
-            first = not self.losses_per_epochs and len(kwargs["batches"]) == 1
-            raise NonFiniteLossError(self._explain_non_finite_loss(kwargs["epoch"], first)) from error
-
-    def _explain_non_finite_loss(self, epoch: int, first: bool) -> str:
-        """Say when a loss is not a finite number, and what may be the reason.
-
-        :param epoch: the epoch
-        :param first: whether there was no step before
-        :return: the explanation
-        """
-        if first:
-            return (
-                f"The loss is not a finite number in epoch {epoch}, before the first step. Either vectors are too large: "
-                f"{_advise_smaller_scores(self.model)} Or weights are: use smaller ones than those of {self.loss}."
-            )
-        before = f" It was {self.losses_per_epochs[-1]:.3g} in the epoch before." if self.losses_per_epochs else ""
-        return (
-            f"The loss is not a finite number in epoch {epoch}.{before} {self._advise_smaller_steps()} If that does not "
-            f"help, use smaller weights than those of {self.loss}."
-        )
-
-    def _advise_smaller_steps(self) -> str:
-        """Say how to train with a smaller learning rate."""
-        (group, *_), name = self.optimizer.param_groups, type(self.optimizer).__name__
-        # the one that a schedule started with
-        rate = float(group.get("initial_lr", group["lr"]))
-        return (
-            f"The learning rate {rate:g} of {name} is probably too large: use a smaller one, e.g. optimizer={name!r}, "
-            f"optimizer_kwargs=dict(lr={min(0.01, rate / 10):g})."
-        )
+            stepped = bool(self.losses_per_epochs) or len(kwargs["batches"]) > 1
+            raise NonFiniteLossError(explain_non_finite_loss(self, kwargs["epoch"], stepped)) from error
 
     @cached_property
     def _factorization(self) -> Factorization:
@@ -430,7 +385,7 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
                 "Before the first step, the mean square of all scores is %.3g, but false triples should score 0 and true "
                 "ones 1, so most of the training will be spent on shrinking scores. %s",
                 mean_square,
-                _advise_smaller_scores(self.model),
+                advise_smaller_scores(self.model),
             )
 
     def _align_random_states(self, first: bool) -> None:
@@ -444,62 +399,3 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
         torch.set_rng_state(cpu_state)
         if cuda_state is not None:
             torch.cuda.set_rng_state(cuda_state, device)
-
-
-def _advise_smaller_scores(model: ERModel) -> str:
-    """Say how to start a model with smaller scores, in terms of its own parameters."""
-    parameters = inspect.signature(type(model)).parameters
-    names = ("entity_initializer", "base_entity_initializer", "relation_initializer")
-    initializers = [name for name in names if name in parameters]
-    if initializers:
-        arguments = ", ".join(f"{name}='xavier_normal'" for name in initializers)
-        return f"Start with smaller vectors, e.g. model_kwargs=dict({arguments})."
-    if type(model) is ERModel or set(parameters) <= {"kwargs"}:
-        # made of an interaction, also by pipeline(interaction=…)
-        vectors = "dict(shape=…, initializer='xavier_normal')"
-        return (
-            f"Start with smaller vectors, e.g. model=pykeen.models.ERModel, model_kwargs=dict(interaction=…, "
-            f"entity_representations_kwargs={vectors}, relation_representations_kwargs={vectors})."
-        )
-    return "Use a smaller learning rate, e.g. optimizer='Adam', optimizer_kwargs=dict(lr=1e-4)."
-
-
-def check_negative_sampler(negative_sampler: HintOrType[NegativeSampler], negative_sampler_kwargs: OptionalKwargs) -> None:
-    """Refuse a negative sampler."""
-    if negative_sampler is None and not negative_sampler_kwargs:
-        return
-    raise ValueError(
-        f"{negative_sampler=} with {negative_sampler_kwargs=} does not apply here: this loop trains on every negative "
-        f"triple, so there is nothing to sample. Remove it, or use training_loop='slcwa'."
-    )
-
-
-def _check_training_arguments(
-    num_entities: int,
-    *,
-    num_epochs: int,
-    batch_size: int | None = None,
-    sub_batch_size: int | None = None,
-    slice_size: int | None = None,
-    label_smoothing: float = 0.0,
-    sampler: str | None = None,
-    **_kwargs: Any,
-) -> None:
-    """Refuse arguments of :meth:`TrainingLoop.train` that are out of range, or have no meaning here."""
-    if slice_size is not None:
-        raise ValueError(
-            f"{slice_size=} does not apply here: this loop scores no candidates that could be sliced. Remove it; to limit "
-            f"the memory, set sub_batch_size instead."
-        )
-    if sampler is not None:
-        raise ValueError(
-            f"{sampler=} does not apply here: this loop trains on the whole graph, so there is no subgraph to sample. "
-            f"Remove it."
-        )
-    as_integer("num_epochs", num_epochs, 200, least=0, otherwise=", which is epochs=200 for pipeline()")
-    for name, size in (("batch_size", batch_size), ("sub_batch_size", sub_batch_size)):
-        if size is not None:
-            as_integer(name, size, 1024, otherwise=", or leave it out to train on the whole graph")
-    as_number("label_smoothing", label_smoothing, 0.1, least=0, below=1)
-    if label_smoothing and num_entities < 2:
-        raise ValueError(f"{label_smoothing=} is spread over all other entities, but there is only one. Remove it.")
