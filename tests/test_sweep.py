@@ -223,17 +223,22 @@ class TestFusedSweep:
 
     @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system that can fork")
     def test_forked_process_has_one_thread(self) -> None:
-        """Others would wait forever for threads that are not there."""
+        """Others would wait forever for threads that are not there, and so may PyTorch."""
         code = """
             import os, torch
-            from pykeen_nonsampling.sweep.threads import num_threads
+            from pykeen_nonsampling.sweep.threads import num_threads, warn_if_forked
+            warn_if_forked()
             torch.set_num_threads(2)
             assert num_threads() == 2, "no OpenMP"
             if os.fork():
                 raise SystemExit(os.waitstatus_to_exitcode(os.wait()[1]))
+            warn_if_forked()
             os._exit(0 if num_threads() == 1 else 1)
         """
-        subprocess.run([sys.executable, "-c", inspect.cleandoc(code)], check=True, timeout=300)
+        process = subprocess.run(
+            [sys.executable, "-c", inspect.cleandoc(code)], check=True, timeout=300, capture_output=True, text=True
+        )
+        assert process.stderr.count("This process was forked.") == 1
 
     @pytest.mark.parametrize("value", [torch.nan, torch.inf])
     @pytest.mark.parametrize("local", [False, True])

@@ -8,6 +8,7 @@ from .base import Gradients, Problem, Sweep, sum_of_costs
 from .choice import fastest_sweep
 from .memory import check_memory_budget, free_memory
 from .plain import PlainSweep, block_size
+from .threads import warn_if_forked
 
 __all__ = [
     "Gradients",
@@ -19,4 +20,5 @@ __all__ = [
     "fastest_sweep",
     "free_memory",
     "sum_of_costs",
+    "warn_if_forked",
 ]

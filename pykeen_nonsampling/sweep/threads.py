@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import threading
 
@@ -10,7 +11,10 @@ import torch
 
 __all__ = [
     "num_threads",
+    "warn_if_forked",
 ]
+
+logger = logging.getLogger(__name__)
 
 _forked = False
 
@@ -25,6 +29,15 @@ def _note_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_note_fork)
+
+
+def warn_if_forked() -> None:
+    """Warn in a forked process that PyTorch itself may wait forever for threads of its parent."""
+    if _forked and torch.get_num_threads() > 1:
+        logger.warning(
+            "This process was forked. If PyTorch had several threads before, it now waits for them forever. Start processes "
+            "with multiprocessing.get_context('spawn'), or call torch.set_num_threads(1) before the fork."
+        )
 
 
 def num_threads() -> int:

@@ -25,8 +25,8 @@ def check_numbers(model: ERModel, dtype: torch.dtype) -> None:
     """Refuse models whose parameters have no values, or not enough digits."""
     if model.device.type == "meta":
         raise ValueError(
-            f"{type(model).__name__} is on the device 'meta', where tensors have no values to train. Move it to another one, "
-            f"e.g. with device='cpu'."
+            f"{type(model).__name__} is on the device 'meta', where tensors have no values to train. Move it to another "
+            f"one, e.g. with device='cpu'."
         )
     if dtype not in DTYPES:
         raise ValueError(

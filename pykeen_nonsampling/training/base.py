@@ -26,7 +26,7 @@ from ..features import Features, check_relations, factorize_model, features, rep
 from ..losses import AutomaticLoss, MomentLoss, NonSamplingLoss, check_loss
 from ..objectives import Objective, sum_of_norms
 from ..planning import Counts, Task, check_room
-from ..sweep import Sweep, check_memory_budget, fastest_sweep
+from ..sweep import Sweep, check_memory_budget, fastest_sweep, warn_if_forked
 from ..triples import Batch, Batches, Side, TripleIndex
 from ..weighting import check_precision, weigh_triples
 from .advice import advise_smaller_scores, advise_smaller_steps, explain_non_finite_loss
@@ -136,6 +136,7 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
         self, triples_factory: CoreTriplesFactory, num_epochs: int = 1, batch_size: int | None = None, **kwargs: Any
     ) -> list[float] | None:
         check_training_arguments(triples_factory.num_entities, num_epochs=num_epochs, batch_size=batch_size, **kwargs)
+        warn_if_forked()
         # before PyKEEN looks at a checkpoint, which is compared with what is derived here
         self.__dict__.pop("_factorization", None)
         self._indexed.clear()
