@@ -14,8 +14,10 @@ Some more are overrides, which stand where PyKEEN's classes are extended:
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import importlib.util
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,11 +27,15 @@ from types import ModuleType
 from typing import Any
 
 import click
+from class_resolver.contrib.torch import activation_resolver
 from click.core import ParameterSource
+from torch import nn
 
 __all__ = [
+    "before_models",
     "cheap_garbage_collection",
     "quiet_schedulers",
+    "register_identity",
     "when_imported",
     "with_gradient_clipping",
     "without_command_line_defaults",
@@ -117,12 +123,24 @@ def cheap_garbage_collection() -> Iterator[None]:
 # Proposal: lr_scheduler.step() without it.
 
 
+_EPOCH_WARNING: Any = ("ignore", re.compile(r"The epoch parameter in `scheduler\.step"), UserWarning, None, 0)
+
+
 @contextlib.contextmanager
 def quiet_schedulers() -> Iterator[None]:
-    """Silence the warning that users can do nothing about."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="The epoch parameter in `scheduler.step", category=UserWarning)
+    """Silence the warning that users can do nothing about.
+
+    All threads have the same filters. With ``warnings.catch_warnings``, each would restore those that it found, which may
+    include those of another training.
+    """
+    filters: Any = warnings.filters
+    filters.insert(0, _EPOCH_WARNING)
+    try:
         yield
+    finally:
+        # not there, if somebody has replaced the filters in the meantime
+        with contextlib.suppress(ValueError):
+            filters.remove(_EPOCH_WARNING)
 
 
 # PyKEEN 1.11.1 does not tell its callbacks for gradient clipping which training loop they belong to, so they fail.
@@ -178,3 +196,33 @@ def without_command_line_defaults(kwargs: Mapping[str, Any]) -> dict[str, Any]:
         "training_kwargs": given(kwargs.get("training_kwargs"), num_epochs="number_epochs"),
         "optimizer_kwargs": given(kwargs.get("optimizer_kwargs"), lr="learning_rate"),
     }
+
+
+# PyKEEN 1.11.1 finds activation functions by class-resolver's names, among which the identity is missing, so that a model
+# without activation function cannot be configured in JSON.
+# Proposal: class-resolver's activation_resolver with torch.nn.Identity.
+
+
+def register_identity() -> None:
+    """Let ``"identity"`` be the name of an activation function."""
+    activation_resolver.register(nn.Identity, raise_on_conflict=False)
+
+
+# PyKEEN 1.11.1 makes the model of a pipeline before the training loop sees anything, even if there is no memory for it.
+# Proposal: a training loop that is asked before.
+
+
+def before_models(module: ModuleType, check: Callable[..., None]) -> None:
+    """Call a function before pipelines make a model, with the same arguments.
+
+    :param module: the module of pipelines
+    :param check: the function, which may refuse the model
+    """
+    build = module._build_model_helper
+
+    @functools.wraps(build)
+    def check_and_build(**kwargs: Any) -> Any:
+        check(**kwargs)
+        return build(**kwargs)
+
+    module._build_model_helper = check_and_build  # type: ignore[attr-defined]

@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import functools
 import logging
+import warnings
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from importlib import import_module
 from types import ModuleType
 from typing import Any
-
-from . import losses  # noqa: F401
-from ._compat import when_imported, without_command_line_defaults
-from .datasets import AllEntities, SyntheticGraph
 
 __all__ = [
     "AllEntities",
@@ -27,22 +25,44 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 
+def report(error: Exception) -> None:
+    """Say what is broken, and how to mend it. PyKEEN goes on without it: nobody else's work should fail for it."""
+    warnings.warn(
+        f"pykeen-nonsampling is installed, but broken, so PyKEEN does without it: {type(error).__name__}: {error}. "
+        f"If `pip check` finds a dependency that is missing or of another version, install that. Otherwise, repair the "
+        f"package with `pip install --force-reinstall --no-deps pykeen-nonsampling`, or remove it with "
+        f"`pip uninstall pykeen-nonsampling`.",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+
+
 def wrap_pipeline(module: ModuleType) -> None:
     """Let pipeline() start from this package's recipe, for its own training loops, and record what was derived."""
-    from .recipes import complete, difference
+    from .recipes import check_size, complete, difference
     from .recording import RecordedResult
     from .training.base import derived
     from .training.checkpoints import prepare
+
+    running: ContextVar[Mapping[str, Any] | None] = ContextVar("running", default=None)
+
+    def check(**kwargs: Any) -> None:
+        arguments = running.get()
+        if arguments is not None:
+            check_size(arguments, kwargs["model"], kwargs["model_kwargs"], kwargs["training_triples_factory"])
+
+    before_models(module, check)
 
     def run(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> Any:
         completed = complete(without_command_line_defaults(kwargs))
         # PyKEEN itself looks at the checkpoint before the training loop can
         prepare(completed.get("training_kwargs"))
-        token = derived.set(difference(completed, kwargs))
+        tokens = derived.set(difference(completed, kwargs)), running.set(completed)
         try:
             return RecordedResult.of(function(**completed))
         finally:
-            derived.reset(token)
+            derived.reset(tokens[0])
+            running.reset(tokens[1])
 
     _wrap(module, "pipeline", run)
 
@@ -73,7 +93,28 @@ def _wrap(module: ModuleType, name: str, run: Callable[[Callable[..., Any], Mapp
     setattr(module, name, wrapper)
 
 
-when_imported("pykeen.evaluation", lambda _: import_module("pykeen_nonsampling.evaluation"))
-when_imported("pykeen.training", lambda _: import_module("pykeen_nonsampling.training"))
-when_imported("pykeen.pipeline.api", wrap_pipeline)
-when_imported("pykeen.hpo.hpo", wrap_study)
+def if_possible(action: Callable[[ModuleType], object]) -> Callable[[ModuleType], None]:
+    """Let an action report its failure, in the middle of PyKEEN's imports, instead of breaking them."""
+
+    def act(module: ModuleType) -> None:
+        try:
+            action(module)
+        except Exception as error:
+            report(error)
+
+    return act
+
+
+try:
+    from . import losses  # noqa: F401
+    from ._compat import before_models, register_identity, when_imported, without_command_line_defaults
+    from .datasets import AllEntities, SyntheticGraph
+except Exception as error:
+    # without these names, PyKEEN leaves out the entry points
+    report(error)
+else:
+    register_identity()
+    when_imported("pykeen.evaluation", if_possible(lambda _: import_module("pykeen_nonsampling.evaluation")))
+    when_imported("pykeen.training", if_possible(lambda _: import_module("pykeen_nonsampling.training")))
+    when_imported("pykeen.pipeline.api", if_possible(wrap_pipeline))
+    when_imported("pykeen.hpo.hpo", if_possible(wrap_study))

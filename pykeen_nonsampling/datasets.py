@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from docdata import parse_docdata
@@ -13,7 +13,9 @@ from torch import Tensor
 
 __all__ = [
     "AllEntities",
+    "Dropped",
     "SyntheticGraph",
+    "find_dropped",
 ]
 
 
@@ -77,6 +79,34 @@ def _read(dataset: Dataset, split: str) -> TriplesFactory:
         f"{type(dataset).__name__} does not have one file per split, so its triples cannot be read again. Use the dataset "
         f"itself: if its splits are made by PyKEEN, all of their entities occur in training."
     )
+
+
+class Dropped(NamedTuple):
+    """The evaluation triples that PyKEEN drops, since they have entities or relations that do not occur in training."""
+
+    #: the number of distinct triples with such a label, and that of all
+    number: int
+    total: int
+    #: the labels
+    labels: list[str]
+
+
+def find_dropped(dataset: Dataset, source: Dataset) -> dict[str, Dropped]:
+    """Find the evaluation triples that PyKEEN drops.
+
+    :param dataset: the dataset
+    :param source: the same, not from PyKEEN's cache, which has lost them
+    :return: by split; nothing for datasets without one file per split, which PyKEEN splits so that none are dropped
+    """
+    found = {}
+    for split in ("testing", "validation"):
+        kept = getattr(dataset, split)
+        if kept is None or not isinstance(source, (PathDataset, PackedZipRemoteDataset)):
+            continue
+        part = _read(source, split)
+        unknown = {*part.entity_to_id} - {*dataset.entity_to_id}, {*part.relation_to_id} - {*dataset.relation_to_id}
+        found[split] = Dropped(part.num_triples - kept.num_triples, part.num_triples, sorted(set().union(*unknown)))
+    return found
 
 
 def _renumber(factory: TriplesFactory, entity_to_id: Mapping[str, int], relation_to_id: Mapping[str, int]) -> Tensor:

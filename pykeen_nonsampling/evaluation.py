@@ -42,10 +42,12 @@ class FactorizedRankBasedEvaluator(RankBasedEvaluator):
     tails are $K q$, and each distinct query among the evaluation triples has to be scored only once.
 
     The ranks are PyKEEN's: where the score of a candidate and that of the true entity differ by no more than rounding
-    could explain, the model itself scores both and decides. The exception is models whose rounding in PyKEEN depends on the
-    batch, such as TuckER and QuatE: their exact ties may be counted differently, here as well as in PyKEEN. All rank types,
-    metrics and options are those of :class:`pykeen.evaluation.RankBasedEvaluator`, which also takes over, with a warning,
-    for a model that has no factorization.
+    could explain, the model itself scores both and decides. If both have the same vectors, they tie, whatever the batch. For
+    some models, such as RESCAL, TuckER and QuatE, PyKEEN's rounding depends on the size of the batch and on a candidate's
+    position. There, PyKEEN may miss such a tie, and scores that differ by rounding only may be ordered differently.
+
+    All rank types, metrics and options are those of :class:`pykeen.evaluation.RankBasedEvaluator`, which also takes over,
+    with a warning, for a model that has no factorization.
     """
 
     def __init__(

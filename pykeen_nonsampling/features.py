@@ -6,17 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import torch
 from class_resolver import HintOrType, OptionalKwargs
 from pykeen.models import ERModel, Model
 from pykeen.nn import Representation
 from pykeen.typing import InductiveMode
-from torch import Tensor
+from torch import Tensor, nn
 
 from .factorizations import Factorization, NotDecomposableError, factorize
 
 __all__ = [
     "Features",
     "Vectors",
+    "check_relations",
     "factorize_model",
     "features",
     "represent",
@@ -111,6 +113,43 @@ def features(
             f"entity_representations_kwargs and relation_representations_kwargs."
         )
     return Features(heads, relations, tails)
+
+
+def check_relations(model: Any, factorization: Factorization) -> None:
+    """Check that relations still have the features of a factorization after their parameters have changed.
+
+    A constrainer may be all that keeps them in place, and acts after each step. So they are moved as a step might do, and
+    then moved back.
+
+    :param model: the model
+    :param factorization: the factorization of its score
+    :raises NotDecomposableError: if they have not
+    """
+    representations = model.relation_representations
+    parameters = [p for p in representations.parameters() if p.requires_grad]
+    with torch.no_grad():
+        before = [p.clone() for p in parameters]
+        try:
+            for p in parameters:
+                # by another factor each, so that no norm of several of them stays the same
+                p.mul_(1 + torch.arange(p.numel(), device=p.device).cos().view_as(p) / 2)
+            _finish_step(representations)
+            factorization.relations(*(representation(indices=None) for representation in representations))
+        except NotDecomposableError as error:
+            raise NotDecomposableError(f"The first step of training would change relations too much: {error}") from error
+        finally:
+            # also forgets what was computed from them
+            _finish_step(representations)
+            for p, x in zip(parameters, before, strict=True):
+                p.copy_(x)
+
+
+def _finish_step(representations: nn.Module) -> None:
+    """Tell all parts of representations that parameters have changed, as a model does after each step."""
+    for module in representations.modules():
+        update = getattr(module, "post_parameter_update", None)
+        if callable(update):
+            update()
 
 
 def _rows(representation: Representation, n: int) -> Tensor:

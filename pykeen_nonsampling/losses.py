@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import copy
 import inspect
-import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -16,12 +15,14 @@ from torch import Tensor
 
 from .objectives import Objective, SquaredObjective, StandardizedObjective
 from .objectives.squared import squared_error
+from .parameters import as_number
 
 __all__ = [
     "AutomaticLoss",
     "MomentLoss",
     "NonSamplingLoss",
     "StandardizedLoss",
+    "UnsavedFunction",
     "as_exponent",
     "check_loss",
     "describe",
@@ -45,6 +46,8 @@ POPULARITY: Mapping[str, float] = {
     "inverse-popularity": -1.0,
 }
 
+#: The ways to reduce a loss
+REDUCTIONS = ("sum", "mean")
 
 #: The parameters that are only meaningful for a graph
 GRAPH_WEIGHTS = (
@@ -59,6 +62,23 @@ GRAPH_WEIGHTS = (
 )
 
 LossType = TypeVar("LossType", bound="MomentLoss")
+
+
+class UnsavedFunction:
+    """Stands for a function that gave weights when a model was saved, and was not saved with it."""
+
+    def __init__(self, parameter: str, name: str):
+        """Initialize it with the parameter of the loss that it was, and its name."""
+        self.parameter = parameter
+        # so that the loss has the same description as before
+        self.__qualname__ = name
+
+    def __call__(self, *args: Tensor) -> Tensor:
+        """Refuse to give weights."""
+        raise ValueError(
+            f"{self.parameter}={self.__qualname__} is a function that was not saved with the model. To train on, define it "
+            f"again, and set model.loss.{self.parameter} to it."
+        )
 
 
 class MomentLoss(PointwiseLoss, ABC):
@@ -139,44 +159,22 @@ class MomentLoss(PointwiseLoss, ABC):
         :param reduction: ``"sum"`` as in [li2021]_, or ``"mean"``, which divides by the number of triples scored. Over all
             triples of a graph this is a very large number: optimizers whose step depends on the gradient's scale, and
             regularizers added to the loss, are easier to tune with the sum.
-        :raises ValueError: if a weight is out of range
+        :raises TypeError: if a parameter is not a number where it has to be one
+        :raises ValueError: if a parameter is out of range
         """
+        if reduction not in REDUCTIONS:
+            raise ValueError(f"{reduction=} is not a way to reduce a loss: use {' or '.join(map(repr, REDUCTIONS))}.")
         super().__init__(reduction=reduction)
-        _check_positive("positive_weight", positive_weight)
-        for name, exponent in (
-            ("query_weight", query_weight),
-            ("candidate_weight", candidate_weight),
-            ("head_weight", head_weight),
-            ("relation_weight", relation_weight),
-            ("tail_weight", tail_weight),
-        ):
-            if isinstance(exponent, str) and name != "query_weight" and exponent in POPULARITY:
-                continue
-            if isinstance(exponent, str) or not (exponent is None or callable(exponent) or math.isfinite(exponent)):
-                raise ValueError(
-                    f"{name}={exponent!r} is not an exponent for a number of triples: use a finite number, e.g. 0.5, 0 for "
-                    f"equal weights, or a function of the numbers"
-                    + ("." if name == "query_weight" else f", or one of {', '.join(POPULARITY)}.")
-                )
-        for name, weight, example in (
-            ("range_weight", range_weight, 0.25),
-            ("regularization_weight", regularization_weight, 0.03),
-            ("duality_weight", duality_weight, 0.1),
-        ):
-            if weight is not None and not (math.isfinite(weight) and weight >= 0):
-                raise ValueError(f"{name}={weight} is out of range: use a finite number ≥ 0, e.g. {example}.")
-        if not (math.isfinite(regularization_power) and regularization_power >= 1):
-            raise ValueError(f"{regularization_power=} is out of range: use a finite number ≥ 1, e.g. 3.")
-        self.positive_weight = positive_weight
-        self.query_weight = query_weight
-        self.candidate_weight = candidate_weight
-        self.range_weight = range_weight
-        self.head_weight = head_weight
-        self.relation_weight = relation_weight
-        self.tail_weight = tail_weight
-        self.regularization_weight = regularization_weight
-        self.regularization_power = regularization_power
-        self.duality_weight = duality_weight
+        self.positive_weight = as_number("positive_weight", positive_weight, 1.0, above=0)
+        self.query_weight = _as_weight("query_weight", query_weight)
+        self.candidate_weight = _as_weight("candidate_weight", candidate_weight, POPULARITY)
+        self.range_weight = _as_optional("range_weight", range_weight, 0.25, least=0)
+        self.head_weight = _as_weight("head_weight", head_weight, POPULARITY)
+        self.relation_weight = _as_weight("relation_weight", relation_weight, POPULARITY)
+        self.tail_weight = _as_weight("tail_weight", tail_weight, POPULARITY)
+        self.regularization_weight = _as_optional("regularization_weight", regularization_weight, 0.03, least=0)
+        self.regularization_power = as_number("regularization_power", regularization_power, 3.0, least=1)
+        self.duality_weight = _as_optional("duality_weight", duality_weight, 0.1, least=0)
 
     @abstractmethod
     def objective(self, label_smoothing: float = 0.0, num_entities: int | None = None) -> Objective:
@@ -202,6 +200,23 @@ class MomentLoss(PointwiseLoss, ABC):
         loss = copy.copy(self)
         for name, weight in weights.items():
             setattr(loss, name, weight)
+        return loss
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave functions out of what is saved: a file with a model has to open where they do not exist."""
+        functions = {name: value for name, value in self.kwargs.items() if callable(value)}
+        return {**self.__dict__, **{name: UnsavedFunction(name, describe(value)) for name, value in functions.items()}}
+
+    def __copy__(self: LossType) -> LossType:
+        """Copy the loss, functions included."""
+        loss = type(self).__new__(type(self))
+        loss.__dict__.update(self.__dict__)
+        return loss
+
+    def __deepcopy__(self: LossType, memo: dict[int, Any]) -> LossType:
+        """Copy the loss and its parts, functions included."""
+        loss = memo[id(self)] = type(self).__new__(type(self))
+        loss.__dict__.update(copy.deepcopy(self.__dict__, memo))
         return loss
 
     # docstr-coverage: inherited
@@ -240,12 +255,22 @@ def describe(value: Any) -> str:
     return repr(value)
 
 
-def _check_positive(name: str, value: float | None) -> None:
-    if value is not None and not (math.isfinite(value) and value > 0):
-        raise ValueError(
-            f"{name}={value} is out of range: use a finite number > 0, "
-            f"e.g. loss_kwargs=dict(positive_weight=1.0, negative_weight=1e-3)."
-        )
+def _as_optional(
+    name: str, value: Any, example: float, above: float | None = None, least: float | None = None
+) -> float | None:
+    """Return ``None`` or a number in a range, and refuse anything else."""
+    return None if value is None else as_number(name, value, example, above=above, least=least)
+
+
+def _as_weight(name: str, weight: Any, names: Collection[str] = ()) -> Any:
+    """Return ``None``, a finite number, a name or a function, and refuse anything else."""
+    if weight is None or callable(weight) or (isinstance(weight, str) and weight in names):
+        return weight
+    others = ["a function of the numbers of triples", *map(repr, names)]
+    otherwise = f", 0 for equal weights, {', '.join(others[:-1])}{', ' if names else ''}or {others[-1]}"
+    if names and isinstance(weight, str):
+        raise ValueError(f"{name}={weight!r} is not an exponent: use a number, e.g. {name}=0.5{otherwise}.")
+    return as_number(name, weight, 0.5, otherwise=otherwise)
 
 
 @parse_docdata
@@ -311,7 +336,8 @@ class NonSamplingLoss(MomentLoss):
         :param regularization_power: likewise
         :param duality_weight: likewise
         :param reduction: likewise
-        :raises ValueError: if a weight is out of range
+        :raises TypeError: if a parameter is not a number where it has to be one
+        :raises ValueError: if a parameter is out of range
         """
         super().__init__(
             positive_weight=positive_weight,
@@ -326,8 +352,7 @@ class NonSamplingLoss(MomentLoss):
             duality_weight=duality_weight,
             reduction=reduction,
         )
-        _check_positive("negative_weight", negative_weight)
-        self.negative_weight = negative_weight
+        self.negative_weight = _as_optional("negative_weight", negative_weight, NEGATIVE_WEIGHT, above=0)
 
     # docstr-coverage: inherited
     def objective(self, label_smoothing: float = 0.0, num_entities: int | None = None) -> SquaredObjective:  # noqa: D102
@@ -433,6 +458,7 @@ class StandardizedLoss(MomentLoss):
         :param regularization_power: likewise
         :param duality_weight: likewise
         :param reduction: likewise
+        :raises TypeError: if a parameter is not a number where it has to be one
         :raises ValueError: if a parameter is out of range
         """
         super().__init__(
@@ -448,15 +474,9 @@ class StandardizedLoss(MomentLoss):
             duality_weight=duality_weight,
             reduction=reduction,
         )
-        if margin is not None and not math.isfinite(margin):
-            raise ValueError(f"{margin=} is out of range: use a finite number of standard deviations, e.g. 9.")
-        if sharpness is not None and not (math.isfinite(sharpness) and sharpness > 0):
-            raise ValueError(f"{sharpness=} is out of range: use a finite number > 0, e.g. 0.5.")
-        if anchor is not None and not (math.isfinite(anchor) and anchor >= 0):
-            raise ValueError(f"{anchor=} is out of range: use a finite number ≥ 0, e.g. 1.")
-        self.margin = margin
-        self.sharpness = sharpness
-        self.anchor = anchor
+        self.margin = _as_optional("margin", margin, 9.0)
+        self.sharpness = _as_optional("sharpness", sharpness, 0.5, above=0)
+        self.anchor = _as_optional("anchor", anchor, 1.0, least=0)
 
     # docstr-coverage: inherited
     def objective(self, label_smoothing: float = 0.0, num_entities: int | None = None) -> StandardizedObjective:  # noqa: D102

@@ -7,6 +7,7 @@ pipeline uses it automatically. :func:`pykeen_nonsampling.search.complete_study`
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from pykeen.losses import Loss, loss_resolver
@@ -32,17 +33,21 @@ from pykeen.models import (
     model_resolver,
 )
 from pykeen.training import TrainingLoop, training_loop_resolver
+from pykeen.triples import CoreTriplesFactory
+from pykeen.utils import resolve_device
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from .losses import AutomaticLoss, check_loss
+from .planning import check_model
 from .training import FactorizedTrainingLoop, NonSamplingLCWATrainingLoop, NonSamplingTrainingLoop
-from .training.base import check_negative_sampler
+from .training.arguments import check_negative_sampler
 
 __all__ = [
     "LEARNING_RATE",
     "OPTIMIZATION",
     "REQUIRED",
     "SUITABLE",
+    "check_size",
     "complete",
     "complete_loss",
     "complete_model",
@@ -139,6 +144,33 @@ def complete(kwargs: Mapping[str, Any]) -> dict[str, Any]:
         # with an early stopper, the last epoch is not known beforehand
         completed |= {"lr_scheduler": "CosineAnnealingLR", "lr_scheduler_kwargs": dict(T_max=epochs)}
     return completed
+
+
+def check_size(
+    kwargs: Mapping[str, Any], model: Any, model_kwargs: Mapping[str, Any] | None, factory: CoreTriplesFactory
+) -> None:
+    """Refuse a pipeline whose model does not fit the memory, before it is made.
+
+    :param kwargs: the completed keyword arguments of the pipeline
+    :param model: the model, or a hint for it
+    :param model_kwargs: its keyword arguments
+    :param factory: the training triples
+    :raises ValueError: if it does not fit
+    """
+    training_loop: Any = training_loop_resolver.lookup(kwargs["training_loop"])
+    loop_kwargs, loss = kwargs.get("training_loop_kwargs") or {}, kwargs.get("loss")
+    if loss is not None and not isinstance(loss, Loss):
+        loss = loss_resolver.make(loss, kwargs.get("loss_kwargs"))
+
+    inverse, target = factory.create_inverse_triples, loop_kwargs.get("target")
+    check_model(
+        model_resolver.lookup(model),
+        {name: value for name, value in (model_kwargs or {}).items() if name not in ("loss", "regularizer")},
+        factory,
+        partial(training_loop.plan_task, loss, inverse=inverse, target=target),
+        resolve_device(kwargs.get("device")),
+        loop_kwargs.get("memory_budget"),
+    )
 
 
 def _complete_schedule(kwargs: dict[str, Any], epochs: int | None) -> dict[str, Any]:

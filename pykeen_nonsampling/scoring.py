@@ -13,7 +13,7 @@ from pykeen.typing import LABEL_HEAD, LABEL_TAIL, InductiveMode, Target
 from torch import Tensor
 
 from .factorizations import Factorization, NotDecomposableError
-from .features import Features, factorize_model, features
+from .features import Features, Vectors, factorize_model, features, represent
 from .sweep import free_memory
 from .triples import Side, TripleIndex
 
@@ -30,11 +30,12 @@ CACHED_ROWS, CACHED_COLUMNS = 1024, 512
 
 @dataclass(frozen=True)
 class Scorer:
-    """A model with its features."""
+    """A model with its vectors and features."""
 
     model: Any
     mode: InductiveMode | None
     factorization: Factorization
+    vectors: Vectors
     features: Features
 
     @classmethod
@@ -56,11 +57,12 @@ class Scorer:
         """
         instance = factorize_model(model, factorization, factorization_kwargs)
         with torch.inference_mode():
-            all_features = features(model, instance, mode=mode)
+            vectors = represent(model, mode=mode)
+            all_features = features(model, instance, vectors=vectors)
             instance.check_head_queries(*all_features, up_to_constants=True)
         if not all(x.isfinite().all() for x in all_features):
             raise NotDecomposableError("Some of the model's features are not finite.")
-        return cls(model, mode, instance, all_features)
+        return cls(model, mode, instance, vectors, all_features)
 
     @property
     def num_entities(self) -> int:
@@ -142,9 +144,14 @@ class End:
     def model_scores(self, pairs: Tensor, candidates: Tensor) -> Tensor:
         """Score candidates for pairs of given entity and relation by the model itself, shape: (len(pairs), len(candidates)).
 
-        How PyKEEN rounds depends on whether it scores one pair or more, so it never gets a single one.
+        How PyKEEN rounds depends on whether it scores one pair or more, so it never gets a single one. For some models, it
+        also depends on a candidate's position, so of candidates with the same vectors, it gets only the first one.
         """
         model, mode = self.scorer.model, self.scorer.mode
+        classes = self._vectors(candidates).unique(dim=0, return_inverse=True)[1]
+        positions = torch.arange(len(candidates), device=candidates.device)
+        first = torch.full_like(positions, len(candidates)).scatter_reduce_(0, classes, positions, "amin")
+        candidates = candidates[first[: int(classes.max()) + 1]]
         rows = max(2, 2**22 // (len(candidates) * self.keys.shape[1]))
         scores = []
         for some in pairs.split(rows):
@@ -154,7 +161,14 @@ class End:
             else:
                 result = model.score_t(hr_batch=given, tails=candidates, mode=mode)
             scores.append(result[: len(some)])
-        return torch.cat(scores)
+        return torch.cat(scores)[:, classes]
+
+    def _vectors(self, candidates: Tensor) -> Tensor:
+        """Return all that the model knows of candidates, at this end, shape: (len(candidates), …)."""
+        interaction, entities = self.scorer.model.interaction, self.scorer.vectors.entities
+        indices = interaction.head_indices if self.side.target == LABEL_HEAD else interaction.tail_indices
+        parts = (entities[i][candidates] for i in indices)
+        return torch.cat([(torch.view_as_real(x) if x.is_complex() else x).reshape(len(x), -1) for x in parts], dim=1)
 
 
 class Hidden:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,14 +17,13 @@ from pykeen.losses import loss_resolver
 from pykeen.models import Model, model_resolver
 from pykeen.training import training_loop_resolver
 from pykeen.triples import CoreTriplesFactory
-from pykeen.utils import NoRandomSeedNecessary, resolve_device
+from pykeen.utils import resolve_device
 
-from .factorizations import Factorization, NotDecomposableError
-from .features import Features, factorize_model, features
+from .factorizations import NotDecomposableError
 from .losses import AutomaticLoss, MomentLoss, NonSamplingLoss
+from .planning import Outline, format_bytes, outline
 from .recipes import OPTIMIZATION, complete_loss, complete_model, is_ours
-from .sweep import block_size, free_memory
-from .sweep.plain import MATRICES
+from .sweep import free_memory
 from .training import FactorizedTrainingLoop, NonSamplingTrainingLoop
 from .triples import TripleIndex
 from .weighting import closed_world_defaults, local_closed_world_defaults, suitable_loss
@@ -32,7 +31,6 @@ from .weighting import closed_world_defaults, local_closed_world_defaults, suita
 __all__ = [
     "LEARNING_RATES",
     "LOSSES",
-    "Outline",
     "complete_study",
     "default_loss",
     "default_weights",
@@ -40,7 +38,6 @@ __all__ = [
     "known_losses",
     "limit_sizes",
     "loss_ranges",
-    "outline",
 ]
 
 logger = logging.getLogger(__name__)
@@ -63,93 +60,6 @@ MARGIN_FACTORS, ANCHOR_FACTORS = (1 / 2, 3 / 2), (1 / 10, 4)
 #: More features than this are not searched, even if they fit: time and memory grow with their square
 WIDEST = 2048
 
-#: How many matrices there are of the size of all parameters (value, gradient, Adam's two moments), of all features (with
-#: gradients and intermediate results), and of a Gram matrix (likewise). Measured.
-PARAMETER_COPIES, FEATURE_COPIES, GRAM_COPIES = 4, 4, 6
-
-#: The bytes of a training triple, indexed from both ends
-TRIPLE_BYTES = 200
-
-#: The scores that the evaluation looks at in one go are for this many queries, in this many matrices
-EVALUATED_QUERIES, EVALUATION_COPIES = 256, 3
-
-
-@dataclass(frozen=True)
-class Outline:
-    """What is known of a model without the memory for it."""
-
-    #: the family of its factorization
-    family: str
-    #: the bytes of all parameters
-    parameters: int
-    #: the bytes of the features of all heads, relations and tails
-    features: int
-    #: the largest number of features of an entity
-    width: int
-    #: the bytes of one of them
-    itemsize: int
-    num_entities: int
-    num_triples: int
-
-    def memory(self, device: torch.device | None = None) -> int:
-        """Estimate the bytes that training and evaluation need, to within a factor of about two.
-
-        :param device: the device to train on
-        :return: the bytes, in addition to what the process has before
-        """
-        rows = min(self.num_triples, block_size(self.width, self.itemsize, device or torch.device("cpu")))
-        training = (
-            PARAMETER_COPIES * self.parameters
-            + FEATURE_COPIES * self.features
-            + self.itemsize * (GRAM_COPIES * self.width**2 + MATRICES * rows * self.width)
-        )
-        scores = EVALUATED_QUERIES * self.num_entities * self.itemsize
-        evaluation = self.parameters + self.features + EVALUATION_COPIES * scores
-        return TRIPLE_BYTES * self.num_triples + max(training, evaluation)
-
-
-def outline(model: type[Model], model_kwargs: Mapping[str, Any], factory: CoreTriplesFactory) -> Outline:
-    """Outline a model, without the memory for its parameters.
-
-    :param model: the class of the model
-    :param model_kwargs: its keyword arguments
-    :param factory: the training triples
-    :return: the outline
-    :raises NotDecomposableError: if the model has no factorization
-    """
-    # which does not change the state of the user's random numbers
-    seed: Any = NoRandomSeedNecessary
-    with torch.device("meta"):
-        made = model(triples_factory=factory, random_seed=seed, **model_kwargs)
-    parameters = [(x.numel(), x.element_size()) for x in made.parameters()]
-    try:
-        with torch.device("meta"):
-            factorization, (heads, relations, tails) = _features(made)
-    except (NotImplementedError, RuntimeError):
-        # some look at numbers, which are not there: then a graph of two entities has features of the same widths
-        inverse = factory.create_inverse_triples
-        tiny = CoreTriplesFactory(torch.tensor([[0, 0, 1]]), 2, num_relations=1 + inverse, create_inverse_triples=inverse)
-        made = model(triples_factory=tiny, random_seed=seed, **model_kwargs)
-        factorization, (heads, relations, tails) = _features(made)
-    per_entity = heads.shape[1] + (0 if heads is tails else tails.shape[1])
-    return Outline(
-        family=factorization.family,
-        parameters=sum(n * size for n, size in parameters),
-        features=heads.element_size()
-        * (factory.num_entities * per_entity + factory.num_relations * relations.shape[1:].numel()),
-        width=max(heads.shape[1], tails.shape[1]),
-        itemsize=heads.element_size(),
-        num_entities=factory.num_entities,
-        num_triples=factory.num_triples * (1 + factory.create_inverse_triples),
-    )
-
-
-def _features(model: Model) -> tuple[Factorization, Features]:
-    """Find the factorization of a model, and its features."""
-    factorization = factorize_model(model)
-    with torch.no_grad():
-        return factorization, features(model, factorization)
-
 
 def fits(outlined: Outline, memory: int, device: torch.device | None = None) -> bool:
     """Whether a model is small enough to be searched.
@@ -159,7 +69,7 @@ def fits(outlined: Outline, memory: int, device: torch.device | None = None) -> 
     :param device: the device to train on
     :return: whether it is
     """
-    return outlined.width <= WIDEST and outlined.memory(device) <= memory
+    return outlined.width <= WIDEST and outlined.memory(device).total <= memory
 
 
 def limit_sizes(sizes: Mapping[str, tuple[int, int]], fitting: Callable[[Mapping[str, int]], bool]) -> dict[str, int] | None:
@@ -279,7 +189,7 @@ def complete_study(kwargs: Mapping[str, Any]) -> dict[str, Any]:
     names = ("dataset", "dataset_kwargs", "training", "testing", "validation")
     factory = get_dataset(**{name: kwargs.get(name) for name in names}).training
     model = model_resolver.lookup(kwargs.get("model"))
-    family = _limit_study(completed, model, factory)
+    family = _limit_study(completed, training_loop, model, factory)
     loss_kwargs = completed.get("loss_kwargs") or {}
     loss: Any = loss_resolver.make(completed["loss"], loss_kwargs)
     if isinstance(loss, AutomaticLoss):
@@ -290,7 +200,9 @@ def complete_study(kwargs: Mapping[str, Any]) -> dict[str, Any]:
     return _complete_optimization(completed)
 
 
-def _limit_study(completed: dict[str, Any], model: type[Model], factory: CoreTriplesFactory) -> str:
+def _limit_study(
+    completed: dict[str, Any], training_loop: type[FactorizedTrainingLoop], model: type[Model], factory: CoreTriplesFactory
+) -> str:
     """Restrict the sizes that a study searches to what fits, and find the family of the model."""
     model_kwargs = completed.get("model_kwargs") or {}
     given = completed.get("model_kwargs_ranges") or {}
@@ -301,7 +213,8 @@ def _limit_study(completed: dict[str, Any], model: type[Model], factory: CoreTri
     fixed = {name: value for name, value in model_kwargs.items() if name not in ("loss", "regularizer")}
 
     def outlined(values: Mapping[str, int]) -> Outline:
-        return outline(model, {**fixed, **values}, factory)
+        task = partial(training_loop.plan_task, None, inverse=factory.create_inverse_triples)
+        return outline(model, {**fixed, **values}, factory, task)
 
     smallest = {name: x["low"] for name, x in sizes.items()}
     try:
@@ -316,10 +229,10 @@ def _limit_study(completed: dict[str, Any], model: type[Model], factory: CoreTri
     theirs = {name: x["high"] for name, x in sizes.items() if name in given}
     highs = limit_sizes(ours, lambda values: fits(outlined({**theirs, **values}), memory, device)) if ours else {}
     if highs is None:
-        needed = outlined({**theirs, **smallest}).memory(device)
+        needed = outlined({**theirs, **smallest}).memory(device).total
         raise ValueError(
             f"{model.__name__} with {_format({**theirs, **smallest})} has more than {WIDEST} features, or needs more than "
-            f"half of the free memory: about {needed / 1e9:.3g} of {memory / 1e9:.3g} GB. Set smaller numbers, e.g. "
+            f"half of the free memory: about {format_bytes(needed)} of {format_bytes(memory)}. Set smaller numbers, e.g. "
             f"model_kwargs=dict({_format({name: max(1, low // 4) for name, low in smallest.items()})})."
         )
     limited = {}

@@ -6,19 +6,22 @@ No other module knows a default weight of the training loops.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import reprlib
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from pykeen.triples.weights import LossWeighter
 from torch import Tensor
 
-from .losses import MomentLoss, NonSamplingLoss, StandardizedLoss, as_exponent
+from .losses import MomentLoss, NonSamplingLoss, StandardizedLoss, UnsavedFunction, as_exponent, describe
 from .moments import Weights
 from .triples import Ranges, Side, SideWeights, TripleIndex
 
 __all__ = [
     "CONSTANTS",
+    "check_precision",
+    "choose_loss",
     "closed_world_defaults",
     "constant",
     "format_markdown",
@@ -28,6 +31,9 @@ __all__ = [
     "weigh_local_closed_world",
     "weigh_triples",
 ]
+
+#: The parts of a triple
+PARTS = ("head", "relation", "tail")
 
 #: The constants behind default weights, by the family of the model's factorization where that matters
 CONSTANTS: Mapping[str, Mapping[str, float]] = {
@@ -93,9 +99,14 @@ def suitable_loss(index: TripleIndex, family: str) -> type[MomentLoss]:
     :return: the standardized loss for distances, unless there are only a few entities, or, for translations, many; and for
         graphs of medium size with many triples per entity, unless relations are full matrices; otherwise, the squared one
     """
-    dense = len(index) >= constant("triples per entity", family) * index.num_entities
+    return choose_loss(index.num_entities, len(index), family)
+
+
+def choose_loss(num_entities: int, num_triples: int, family: str) -> type[MomentLoss]:
+    """Do the same from the numbers of entities and triples."""
+    dense = num_triples >= constant("triples per entity", family) * num_entities
     few, many = constant("fewest entities", family), constant("most entities", family)
-    return StandardizedLoss if dense and few <= index.num_entities <= many else NonSamplingLoss
+    return StandardizedLoss if dense and few <= num_entities <= many else NonSamplingLoss
 
 
 def closed_world_defaults(loss: MomentLoss, index: TripleIndex, family: str) -> dict[str, float]:
@@ -164,6 +175,70 @@ def _most_heads(index: TripleIndex) -> int:
     return int((relations * index.num_entities + tails).unique(return_counts=True)[1].max())
 
 
+def check_precision(loss: MomentLoss, dtype: torch.dtype) -> None:
+    """Refuse parameters of a loss that leave nothing of its other terms in the precision of the model.
+
+    Weights of negatives are not among them: they depend on the graph, and are checked when it is known.
+
+    :param loss: the loss, with all its weights
+    :param dtype: the data type of the model
+    :raises ValueError: if a parameter is too large or too small
+    """
+    limits, positive = torch.finfo(dtype), loss.positive_weight
+    if not limits.tiny**0.5 < positive < limits.max**0.5:
+        raise ValueError(
+            f"positive_weight={positive:g} is too {'large' if positive > 1 else 'small'}: gradients grow with it, and the "
+            f"squares that optimizers take of them do not fit into {dtype}. Use e.g. positive_weight=1.0, and other weights "
+            f"relative to it."
+        )
+    margin, sharpness = getattr(loss, "margin", None), getattr(loss, "sharpness", None)
+    for name, size, what, beside in (
+        ("regularization_weight", loss.regularization_weight, f"positive_weight={positive:g}", positive),
+        ("duality_weight", loss.duality_weight, f"positive_weight={positive:g}", positive),
+        ("anchor", getattr(loss, "anchor", None), "how far answers stand out", 1.0),
+        ("margin", None if margin is None else abs(margin), "how far answers stand out", 1.0),
+        ("sharpness", None if sharpness is None else 1 / sharpness, "how far answers stand out", 1.0),
+    ):
+        if size is not None and size * limits.eps > beside:
+            raise ValueError(
+                f"{name}={getattr(loss, name):g} leaves nothing of {what} after rounding to {dtype}. Use a value closer to "
+                f"1, or leave it out: it is then derived from graph and model."
+            )
+
+
+def _check_negatives(
+    loss: MomentLoss, dtype: torch.dtype, positives: Tensor | float, *factors: Tensor | float | None
+) -> None:
+    """Refuse weights of negatives that leave nothing of positives in the precision of the model, or are all 0.
+
+    :param loss: the loss
+    :param dtype: the data type of the model
+    :param positives: the weights of positives
+    :param factors: the factors of which the weights of negatives are the product
+    :raises ValueError: if the largest product is too large, or 0
+    """
+    if isinstance(loss, StandardizedLoss):
+        # there, they weigh all that an answer costs, beside its negatives and on its own
+        positives = 1.0
+    negative, positive = math.prod(map(_largest, factors)), _largest(positives)
+    if negative > 0 and negative * torch.finfo(dtype).eps <= positive:
+        return
+    names = ("negative_weight", "query_weight", "candidate_weight", "range_weight", *(f"{x}_weight" for x in PARTS))
+    used = [f"{x}={describe(loss.kwargs[x])}" for x in names if as_exponent(loss.kwargs.get(x))]
+    raise ValueError(
+        f"With {', '.join(used)}, negatives weigh up to {negative:g}, and positives up to {positive:g}: in {dtype}, one of "
+        f"them leaves nothing of the other. Use weights closer to positive_weight, or leave them out: they are then derived "
+        f"from graph and model."
+    )
+
+
+def _largest(weights: Tensor | float | None) -> float:
+    """Return the largest weight; 1, if there are none."""
+    if weights is None:
+        return 1.0
+    return float(weights.max()) if isinstance(weights, Tensor) else weights
+
+
 def weigh_triples(loss: MomentLoss, index: TripleIndex, dtype: torch.dtype) -> Weights:
     """Weigh all triples by their head, relation and tail.
 
@@ -181,7 +256,7 @@ def weigh_triples(loss: MomentLoss, index: TripleIndex, dtype: torch.dtype) -> W
     return Weights(
         *(
             _by_count(f"{name}_weight", getattr(loss, f"{name}_weight"), counts)
-            for name, counts in (("head", heads), ("relation", by_relation), ("tail", tails))
+            for name, counts in zip(PARTS, (heads, by_relation, tails), strict=True)
         )
     )
 
@@ -213,7 +288,8 @@ def weigh_closed_world(
     positives: Tensor | float = loss.positive_weight
     if weighter is not None:
         by_triple = weighter.weight_triples(index.triples).to(dtype).expand(len(index))
-        positives = positives * _check_weights(by_triple, f"{weighter} gives", "of a triple")
+        positives = positives * _check_weights(by_triple, str(weighter))
+    _check_negatives(loss, dtype, positives, loss.negative_weight, weights.heads, weights.relations, weights.tails)
     answers = 1.0 if weights.are_equal else weights.of(index.triples)
     return SideWeights(positives, queries=_given(loss.negative_weight), answers=answers)
 
@@ -248,10 +324,12 @@ def weigh_local_closed_world(
         candidates = answers if candidates is None else answers * candidates
     by_answer: Tensor | float = 1.0 if candidates is None else candidates[index.answers]
     if not loss.range_weight:
+        _check_negatives(loss, dtype, positives, queries, candidates)
         return SideWeights(positives, queries, candidates, by_answer)
     offsets, members = index.range_members()
     sizes = offsets.diff()
     factors = (index.num_entities / sizes.clamp(min=1).to(dtype)).pow(loss.range_weight)
+    _check_negatives(loss, dtype, positives, queries, candidates, factors)
     weights_in_range = (factors - 1).repeat_interleave(sizes)
     if candidates is not None:
         weights_in_range *= candidates[members]
@@ -281,7 +359,7 @@ def _weigh_queries(weighter: LossWeighter, side: Side) -> Tensor:
             f"{weighter} gives weights of shape {tuple(weights.shape)} for {len(e)} queries, which differ among the "
             f"candidates of a query. {advice}"
         )
-    return _check_weights(weights.expand(e.shape).squeeze(dim=-1), f"{weighter} gives", "of a query")
+    return _check_weights(weights.expand(e.shape).squeeze(dim=-1), str(weighter))
 
 
 def _by_count(name: str, weight: Any, counts: Tensor) -> Tensor | None:
@@ -297,8 +375,11 @@ def _by_count(name: str, weight: Any, counts: Tensor) -> Tensor | None:
         return None
     weights = _weigh(name, exponent, 1 + counts, counts)
     mean = weights.mean()
-    if not mean > 0:
-        raise ValueError(f"{name}={weight} gives only zeros, so there would be no negatives. Let some weights be > 0.")
+    if not 0 < mean < math.inf:
+        raise ValueError(
+            f"{name}={describe(weight)} gives weights up to {weights.max():g}, whose mean is {mean:g} in {mean.dtype}. Use "
+            f"weights that are closer to 1."
+        )
     return weights / mean
 
 
@@ -311,21 +392,45 @@ def _weigh(name: str, weight: Any, base: Tensor, *arguments: Tensor) -> Tensor:
     :param arguments: the arguments of the function
     :return: the weights, one per number
     """
-    if not callable(weight):
-        return base.pow(weight or 0.0)
-    weights: Tensor = weight(*arguments)
-    if weights.shape != base.shape:
+    if callable(weight):
+        return _check_weights(_call(name, weight, base, arguments), f"{name}={describe(weight)}")
+    exponent = weight or 0.0
+    advice = f"The largest base is {base.max():g}. Use an exponent closer to 0, e.g. {name}=0.5."
+    return _check_weights(base.pow(exponent), f"The exponent {name}={exponent:g}", advice)
+
+
+def _call(name: str, function: Callable[..., Any], like: Tensor, arguments: Sequence[Tensor]) -> Tensor:
+    """Let a function of the user compute weights, and check that it gives one per number."""
+    giver, shape = f"{name}={describe(function)}", tuple(like.shape)
+    try:
+        weights = function(*arguments)
+    except Exception as error:
+        if isinstance(function, UnsavedFunction):
+            raise
         raise ValueError(
-            f"{name}={weight} gives weights of shape {tuple(weights.shape)}, but the shape must be {tuple(base.shape)}."
+            f"{giver} fails, called with {len(arguments)} tensor(s) of shape {shape}: {error!r}. It has to return a tensor "
+            f"of the same shape, with one weight ≥ 0 each."
+        ) from error
+    if not isinstance(weights, Tensor) or weights.is_complex():
+        kind = weights.dtype if isinstance(weights, Tensor) else type(weights).__name__
+        raise TypeError(
+            f"{giver} gives {reprlib.repr(weights)} of type {kind}, but has to return a tensor of shape {shape}, with one "
+            f"weight ≥ 0 each, e.g. torch.ones_like({'positives' if name == 'query_weight' else 'counts'})."
         )
-    return _check_weights(weights.to(base), f"{name}={weight} gives", "")
+    if weights.shape != like.shape:
+        raise ValueError(f"{giver} gives weights of shape {tuple(weights.shape)}, but the shape must be {shape}.")
+    # weights are constants
+    return weights.detach().to(like)
 
 
-def _check_weights(weights: Tensor, giver: str, what: str) -> Tensor:
-    """Refuse weights that are not finite numbers ≥ 0."""
-    if (weights.isfinite() & (weights >= 0)).all():
+def _check_weights(weights: Tensor, giver: str, advice: str = "") -> Tensor:
+    """Refuse weights that are not finite numbers ≥ 0, or are all 0."""
+    low, high = (x.item() for x in weights.aminmax())
+    if math.isfinite(high) and low >= 0 and high > 0:
         return weights
+    if low == high == 0:
+        raise ValueError(f"{giver} gives only zeros, but some weights have to be > 0. {advice}".rstrip())
     raise ValueError(
-        f"{giver} weights from {weights.min().item()} to {weights.max().item()}, but a weight {what}".rstrip()
-        + " must be a finite number ≥ 0."
+        f"{giver} gives weights from {low} to {high} in {weights.dtype}, but a weight must be a finite number ≥ 0. "
+        f"{advice}".rstrip()
     )

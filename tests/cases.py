@@ -16,6 +16,7 @@ from pykeen.nn.modules import DistMultInteraction, Interaction
 from pykeen.training.callbacks import TrainingCallback
 from pykeen.triples import CoreTriplesFactory
 from pykeen.triples.weights import LossWeighter
+from pykeen.typing import LABEL_HEAD, LABEL_TAIL, RANK_OPTIMISTIC, RANK_PESSIMISTIC
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -139,7 +140,8 @@ def assert_first_step_equals(
     assert losses is not None
     loop.model.load_state_dict(recorder.states[0])
     loop.model.zero_grad()
-    expected = enumerate_loss()
+    # PyKEEN's regularizers have the shape (1,)
+    expected = enumerate_loss().squeeze()
     expected.backward()
     torch.testing.assert_close(torch.tensor(losses[0], dtype=torch.double), expected.detach(), **tolerance)
     for name, parameter in loop.model.named_parameters():
@@ -287,6 +289,25 @@ class FactorizationTestCase:
             )
         )
         assert ours == pytest.approx(theirs, nan_ok=True)
+
+    @pytest.mark.parametrize("batch_size", [None, 7, 1])
+    def test_entities_with_the_same_vectors_tie(self, batch_size: int | None) -> None:
+        """Also where rounding in PyKEEN depends on a candidate's position."""
+        model, triples = make_model(WIDE, type(self)), WIDE.mapped_triples[:100]
+        twin = torch.arange(400).roll(200)
+        with torch.no_grad():
+            for parameter in model.entity_representations.parameters():
+                parameter[200:] = parameter[:200]
+        evaluator = FactorizedRankBasedEvaluator(factorization_kwargs=self.factorization_kwargs, clear_on_finalize=False)
+        evaluator.evaluate(model, triples, use_tqdm=False, batch_size=batch_size)
+        known = {tuple(triple) for triple in triples.tolist()}
+        for target, column in ((LABEL_HEAD, 0), (LABEL_TAIL, 2)):
+            others = triples.clone()
+            others[:, column] = twin[triples[:, column]]
+            candidates = [tuple(triple) not in known for triple in others.tolist()]
+            assert sum(candidates) > 50
+            low, high = (torch.as_tensor(evaluator.ranks[target, x][0]) for x in (RANK_OPTIMISTIC, RANK_PESSIMISTIC))
+            assert (high - low == torch.as_tensor(candidates)).all()
 
     @pytest.mark.parametrize(
         ("sweep", "memory_budget", "label_smoothing", "weighter", "loss_kwargs"),

@@ -1,13 +1,18 @@
-"""Tests leave nothing behind in the user's home; test cases bring the graphs that they run on."""
+"""Tests leave nothing behind in the user's home, and are the same each time; test cases bring their graphs."""
 
 import os
 import tempfile
 from typing import Any
 
+import hypothesis
 import pytest
 
 # read by PyKEEN when it is imported, here and in subprocesses
 os.environ["PYKEEN_HOME"] = os.environ["PYSTOW_HOME"] = tempfile.mkdtemp(prefix="pykeen-nonsampling-")
+
+# the same examples each time, on a slow machine, too
+hypothesis.settings.register_profile("reproducible", derandomize=True, deadline=None, database=None)
+hypothesis.settings.load_profile("reproducible")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

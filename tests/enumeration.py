@@ -188,6 +188,32 @@ def squared_cost(
     return (weights * (scores - labels).square()).sum()
 
 
+def standardized_cost(
+    scores: Tensor,
+    positive: Tensor,
+    positive_weights: Tensor,
+    query_weight: Tensor,
+    candidate_weights: Tensor,
+    *,
+    margin: float,
+    sharpness: float,
+    anchor: float,
+) -> Tensor:
+    """Compute the standardized cost of one query: each answer beside the negatives, one by one."""
+    anchors = anchor * (positive_weights[positive] * (scores[positive] - 1).square()).sum()
+    if positive.all():
+        return anchors
+    costs = []
+    for answer in positive.nonzero().squeeze(dim=-1):
+        ranked = ~positive
+        ranked[answer] = True
+        u = candidate_weights[ranked] / candidate_weights[ranked].sum()
+        mean = (u * scores[ranked]).sum()
+        z = (scores[answer] - mean) / (u * (scores[ranked] - mean).square()).sum().sqrt()
+        costs.append(positive_weights[answer] * (1 + (sharpness * (margin - z)).exp()).log() / sharpness)
+    return anchors + query_weight * torch.stack(costs).sum()
+
+
 def enumerated_local_loss(
     model: ERModel,
     factory: CoreTriplesFactory,

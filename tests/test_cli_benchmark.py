@@ -36,7 +36,7 @@ def benchmark(*args: str) -> Result:
 
 
 def test_everything_is_measured_and_written(tmp_path: Path) -> None:
-    path, logger = tmp_path / "json" / "all.json", logging.getLogger("pykeen_nonsampling")
+    path, logger = tmp_path / "all.json", logging.getLogger("pykeen_nonsampling")
     level = logger.level
     models = ["--model", "ComplEx", "--model", "transe"]
     result = benchmark("--dataset", "nations", *models, *TINY, "--json", str(path), "--output", str(tmp_path / "out"))
@@ -86,6 +86,49 @@ def test_parts_can_be_left_out(tmp_path: Path) -> None:
     assert "slcwa_seconds" not in row
     assert row["lcwa/local epoch"] > 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["benchmark.csv", "benchmark.json"]
+
+
+class TestFiles:
+    @pytest.mark.parametrize("name", ["benchmark.csv", "benchmark.json", "speedup.png", "growth.png"])
+    def test_are_not_overwritten(self, name: str, tmp_path: Path) -> None:
+        (tmp_path / name).write_text("mine")
+        result = benchmark("--dataset", "nations", "--output", str(tmp_path))
+        assert result.exit_code == 2
+        assert f"{tmp_path / name} exists already" in " ".join(result.output.split())
+        assert (tmp_path / name).read_text() == "mine"
+
+    def test_are_overwritten_if_forced(self, tmp_path: Path) -> None:
+        (tmp_path / "benchmark.csv").write_text("mine")
+        few = ["--model", "DistMult", *TINY, "--loop", "lcwa", "--no-growth"]
+        result = benchmark("--dataset", "nations", *few, "--output", str(tmp_path), "--force")
+        assert result.exit_code == 0, result.output
+        assert len(pd.read_csv(tmp_path / "benchmark.csv")) == 1
+
+    def test_other_plots_are_not_in_the_way(self, tmp_path: Path) -> None:
+        """Of what is not measured, nothing is written."""
+        (tmp_path / "growth.png").write_text("mine")
+        result = benchmark("--dataset", "nations", "--no-growth", "--model", "ConvE", "--output", str(tmp_path))
+        assert "ConvEInteraction cannot be decomposed" in result.output
+
+    def test_of_quality_are_not_overwritten(self, tmp_path: Path) -> None:
+        for suffix in ("json", "md", "png"):
+            path = tmp_path / f"quality_nations.{suffix}"
+            path.write_text("mine")
+            result = benchmark("--quality", "--dataset", "nations", "--output", str(tmp_path))
+            assert result.exit_code == 2
+            assert f"{path} exists already" in " ".join(result.output.split())
+            path.unlink()
+        # this option does have an effect with --quality
+        result = benchmark("--quality", "--force", "--dataset", "nations", "--output", str(Path(__file__) / "out"))
+        assert "cannot be written to" in result.output
+
+    def test_no_directory_is_made_for_json(self, tmp_path: Path) -> None:
+        result = benchmark(
+            "--dataset", "nations", "--json", str(tmp_path / "x" / "y.json"), "--output", str(tmp_path / "out")
+        )
+        assert result.exit_code == 2
+        assert f"There is no directory {tmp_path / 'x'}" in " ".join(result.output.split())
+        assert not [*tmp_path.iterdir()]
 
 
 class TestQuality:
@@ -186,6 +229,9 @@ class TestQuality:
     [
         (["--dataset", "nowhere"], "PyKEEN has no dataset 'nowhere'"),
         (["--model", "nothing"], "PyKEEN has no model 'nothing'"),
+        (["--model", "DistMultLiteral"], "DistMultLiteral needs literals of entities"),
+        (["--dataset", "nations", "--output", f"{__file__}/out"], "cannot be written to"),
+        (["--growth-size", "inf"], "inf is not a finite number > 0"),
         (["--loop", "nothing"], "'nothing' is not one of 'slcwa', 'lcwa'"),
         (["--model", "ConvE", *TINY], "ConvEInteraction cannot be decomposed"),
         (["--dataset", "nations", "--entities", "10"], "mutually exclusive"),
@@ -194,10 +240,10 @@ class TestQuality:
     ],
 )
 def test_bad_input(args: list[str], message: str, tmp_path: Path) -> None:
-    result = benchmark(*args, "--output", str(tmp_path / "out"))
-    assert result.exit_code != 0
-    assert message in result.output
-    assert "Traceback" not in result.output
+    result = benchmark("--output", str(tmp_path / "out"), *args)
+    assert isinstance(result.exception, SystemExit)
+    assert message in " ".join(result.output.split())
+    assert "not foreseen" not in result.output
     assert not (tmp_path / "out").exists()
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import commands
 import pytest
 import torch
 from click.testing import CliRunner
 from graphs import GRAPHS
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pykeen.hpo import hpo_pipeline
 from pykeen.models import ERModel, model_resolver
 from pykeen.nn import modules
@@ -104,6 +108,12 @@ class TestCommand:
             (["SimplE", "embedding_dim=7"], ["block-diagonal", "m=14"]),
             (["DistMultLiteral"], ["block-diagonal"]),
             (["NodePiece"], ["block-diagonal"]),
+            # what the errors below advise
+            (["NTN", "non_linearity=identity", "embedding_dim=4"], ["full matrix", "m=5"]),
+            (["CrossE", "combination_activation=identity", "combination_dropout=None"], ["sum of products"]),
+            (["ProjE", "inner_non_linearity=identity"], ["sum of products"]),
+            # no memory could hold this Gram matrix
+            (["CP", "rank=128", "embedding_dim=10000"], ["block-diagonal", "m=1280000"]),
         ],
     )
     def test_can_be_trained(self, arguments: list[str], parts: list[str]) -> None:
@@ -115,14 +125,23 @@ class TestCommand:
         ("arguments", "reason", "fix"),
         [
             (["TransE", "scoring_fct_norm=1"], "p=1 cannot be decomposed", "scoring_fct_norm=2"),
+            (["RotatE", "relation_constrainer=null"], "needs rotations", "relation_constrainer='complex_normalize'"),
             (["TuckER", "dropout_1=0.2"], "[0.0, 0.2, 0.0]", "dropout_1=0"),
             (["SimplE", "clamp_score=3.0"], "clamped to (-3.0, 3.0)", "clamp_score=None"),
             (["MuRE", "power_norm=false"], "does not rank like its square", "power_norm=True"),
-            (["NTN"], "Tanh()", "non_linearity=torch.nn.Identity()"),
+            (["NTN"], "Tanh()", "non_linearity='identity'"),
+            (["CrossE", "combination_dropout=None"], "Tanh()", "combination_activation='identity'"),
+            (["CrossE", "combination_activation=identity"], "dropout rate of 0.5", "combination_dropout=None"),
+            (["ProjE"], "Tanh()", "inner_non_linearity='identity'"),
             (["ConvE"], "a convolution", "TuckER"),
             (["TransH"], "d²/2 features", "MuRE"),
             (["CooccurrenceFiltered"], "not computed by an interaction", "ERModel"),
             (["TransE", "no_such=3"], "no_such", ""),
+            (["DistMult", "embedding_dim=0"], "embedding_dim=0 is out of range", "at least one dimension"),
+            (["DistMult", "embedding_dim=-3"], "embedding_dim=-3 is out of range", "at least one dimension"),
+            (["DistMultLiteralGated"], "cannot be created with {}", "PyKEEN raised TypeError"),
+            (["TransE", "regularizer=True"], "cannot be used with", "Check the values"),
+            (["MuRE", "power_norm=False"], "does not rank like its square", "power_norm=True"),
             (["NTN", "non_linearity=no_such"], "no_such", "relu"),
         ],
     )
@@ -139,12 +158,40 @@ class TestCommand:
             (["scoring_fct_norm=1"], "needs --model NAME"),
             (["--model", "TransE", "scoring_fct_norm"], "write NAME=VALUE"),
             (["--model", "NoSuchModel"], "PyKEEN has no model 'NoSuchModel'"),
+            (["--model", "distmul"], "Did you mean DistMult"),
+            (["--model", "TransE", "loss=mse"], "loss is set by this command"),
         ],
     )
     def test_usage(self, arguments: list[str], message: str) -> None:
         result = run(*arguments)
         assert result.exit_code == 2
         assert message in result.output
+
+
+class TestProperties:
+    """For any model, and any arguments."""
+
+    names = st.sampled_from(sorted(cls.__name__ for cls in model_resolver)) | st.text(max_size=8)
+    keys = st.sampled_from(["embedding_dim", "relation_dim", "rank", "p", "power_norm", "entity_initializer", "regularizer"])
+    texts = st.sampled_from(["", "None", "False", "ones", "lp", "[]", "{}", "[1, 2]", '"a"', "NaN", "-1e99"])
+    values = texts | st.integers(-2, 9).map(str) | st.floats(0, 3).map(str) | st.text(max_size=5)
+    arguments = st.lists(st.tuples(keys | st.text(max_size=4), values).map("=".join) | st.text(max_size=4), max_size=2)
+
+    @settings(max_examples=60)
+    @given(name=names, arguments=arguments)
+    def test_there_is_an_answer(self, name: str, arguments: list[str]) -> None:
+        result = CliRunner().invoke(main, ["--debug", "models", "--model", name, *arguments])
+        assert result.exception is None or isinstance(result.exception, SystemExit), repr(result.exception)
+        assert result.exit_code in (0, 1, 2)
+        assert result.output
+
+    @settings(max_examples=60)
+    @given(what=st.sampled_from(["model", "dataset"]), name=st.text(max_size=12))
+    def test_names_are_found_or_refused(self, what: str, name: str) -> None:
+        for command in ("compare", "benchmark", "tune"):
+            result = CliRunner().invoke(main, ["--debug", command, f"--{what}={name}", "--output", f"{__file__}/out"])
+            assert isinstance(result.exception, SystemExit), repr(result.exception)
+            assert "Error: " in result.output
 
 
 def rank(interaction: Interaction, sizes: dict[str, int], num_entities: int = 40, num_relations: int = 6) -> int:
@@ -248,21 +295,19 @@ class TestReasons:
             factorize(interaction)
 
 
-IDENTITY = torch.nn.Identity()
-
 #: All models by name whose score can be decomposed, and what has to be said about them
 MODELS: dict[str, dict[str, Any]] = {
     "AutoSF": {},
     "CP": dict(rank=2),
     "ComplEx": {},
-    "CrossE": dict(combination_activation=IDENTITY, combination_dropout=None),
+    "CrossE": dict(combination_activation="identity", combination_dropout=None),
     "DistMA": {},
     "DistMult": {},
     "HolE": {},
     "MuRE": {},
-    "NTN": dict(non_linearity=IDENTITY, entity_initializer="xavier_normal"),
+    "NTN": dict(non_linearity="identity", entity_initializer="xavier_normal"),
     "PairRE": {},
-    "ProjE": dict(inner_non_linearity=IDENTITY),
+    "ProjE": dict(inner_non_linearity="identity"),
     "QuatE": {},
     "RESCAL": {},
     "RotatE": {},
@@ -299,6 +344,23 @@ def test_trains_from_a_pipeline(model: str, training_loop: str) -> None:
     assert result.losses[-1] < 0.7 * result.losses[0]
     chance = sum(1 / n for n in range(1, 136)) / 135
     assert result.get_metric("mrr") > 2 * chance
+
+
+def test_activation_functions_are_left_out_from_json(tmp_path: Path) -> None:
+    """As the errors advise; in JSON, None is null."""
+    configuration = dict(
+        dataset="nations",
+        model="CrossE",
+        model_kwargs=dict(embedding_dim=8, combination_activation="identity", combination_dropout=None),
+        training_loop="nonsamplinglcwa",
+        training_kwargs=dict(num_epochs=20),
+    )
+    (tmp_path / "crosse.json").write_text(json.dumps(dict(metadata={}, pipeline=configuration)))
+    commands.run("pykeen", "experiments", "run", "crosse.json", "--directory", "results", cwd=tmp_path)
+    (path,) = tmp_path.glob("results/*/replicates/replicate-00000/results.json")
+    losses = json.loads(path.read_text())["losses"]
+    assert len(losses) == 20
+    assert losses[-1] < losses[0]
 
 
 @pytest.mark.parametrize("model", ["MuRE", "RESCAL", "TuckER"])

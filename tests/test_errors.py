@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from graphs import GRAPHS, make_factory
-from pykeen.models import ComplEx, ConvE, DistMult, ERModel, Model, SimplE, TransE
+from pykeen.models import CompGCN, ComplEx, ConvE, DistMult, ERModel, Model, RotatE, SimplE, TransE
 from pykeen.models.baseline import MarginalDistributionBaseline
 from pykeen.nn.modules import ComplExInteraction, DistMultInteraction
 from pykeen.pipeline import pipeline
+from pykeen.training import NonFiniteLossError, training_loop_resolver
 from pykeen.triples import CoreTriplesFactory
 from pykeen.triples.weights import RelationLossWeighter
+from pykeen.utils import complex_normalize
 
 from pykeen_nonsampling import NonSamplingLoss, NonSamplingTrainingLoop, NotDecomposableError
 from pykeen_nonsampling.factorizations import DistMultFactorization, factorize
@@ -24,7 +28,7 @@ def train(model: Model, factory: CoreTriplesFactory = FACTORY, loop_kwargs: Any 
     loop = NonSamplingTrainingLoop(model=model, triples_factory=factory, **(loop_kwargs or {}))
     before = [p.detach().clone() for p in model.parameters()]
     try:
-        loop.train(factory, num_epochs=2, use_tqdm=False, **kwargs)
+        loop.train(factory, **{"num_epochs": 2, "use_tqdm": False, **kwargs})
     finally:
         assert not loop.losses_per_epochs
         assert loop._epoch == 0
@@ -34,6 +38,20 @@ def train(model: Model, factory: CoreTriplesFactory = FACTORY, loop_kwargs: Any 
 
 def distmult(factory: CoreTriplesFactory = FACTORY, **kwargs: Any) -> Model:
     return DistMult(triples_factory=factory, embedding_dim=4, random_seed=0, loss=NonSamplingLoss(), **kwargs)
+
+
+def run(**kwargs: Any) -> Any:
+    """Run a small pipeline, as from a JSON file."""
+    settings = dict(
+        dataset="nations",
+        model="DistMult",
+        model_kwargs=dict(embedding_dim=4),
+        training_loop="nonsamplinglcwa",
+        training_kwargs=dict(num_epochs=20, use_tqdm=False),
+        evaluation_kwargs=dict(use_tqdm=False),
+        random_seed=0,
+    )
+    return pipeline(**{**settings, **kwargs})
 
 
 class TestModels:
@@ -83,6 +101,51 @@ class TestModels:
         model = TransE(triples_factory=FACTORY, random_seed=0, scoring_fct_norm=2)
         with pytest.raises(ValueError, match=rf"{next(iter(kwargs))}="):
             factorize(model.interaction, factorization_kwargs=kwargs)
+
+
+class TestSteps:
+    """What only holds until the first step is found before it."""
+
+    @pytest.mark.parametrize("training_loop", ["nonsampling", "nonsamplinglcwa"])
+    @pytest.mark.parametrize(("constrainer", "when"), [(None, "first step"), ("normalize", "")])
+    def test_nothing_keeps_relations_rotations(self, training_loop: str, constrainer: str | None, when: str) -> None:
+        model = RotatE(triples_factory=FACTORY, embedding_dim=4, random_seed=0, relation_constrainer=constrainer)
+        before = [p.detach().clone() for p in model.parameters()]
+        loop = training_loop_resolver.make(training_loop, model=model, triples_factory=FACTORY)
+        with pytest.raises(NotDecomposableError, match=f"{when}.*rotations.*relation_constrainer='complex_normalize'"):
+            loop.train(FACTORY, num_epochs=2, use_tqdm=False)
+        assert not loop.losses_per_epochs
+        for x, y in zip(before, model.parameters(), strict=True):
+            assert torch.equal(x, y)
+
+    def test_rotations_that_stay(self) -> None:
+        """By a constrainer, by a normalizer, or since they are not trained."""
+        for kwargs in (
+            dict(constrainer="complex_normalize"),
+            dict(normalizer=complex_normalize),
+            dict(trainable=False),
+        ):
+            model: Model = ERModel(
+                triples_factory=FACTORY,
+                interaction="rotate",
+                entity_representations_kwargs=dict(shape=4, dtype=torch.cfloat),
+                relation_representations_kwargs=dict(shape=4, dtype=torch.cfloat, initializer="init_phases", **kwargs),
+                random_seed=0,
+            )
+            before = model.relation_representations[0](indices=None).detach().clone()
+            loop = NonSamplingTrainingLoop(model=model, triples_factory=FACTORY)
+            loop._prepare(FACTORY, 0.0)
+            assert torch.equal(model.relation_representations[0](indices=None), before)
+            assert len(loop.train(FACTORY, num_epochs=2, use_tqdm=False) or []) == 2
+
+    def test_nothing_is_left_of_the_trial(self) -> None:
+        """CompGCN keeps what it has computed, and its relations depend on all of its parameters."""
+        factory = GRAPHS["inverse triples"]
+        kwargs = dict(embedding_dim=4, encoder_kwargs=dict(num_layers=1, layer_kwargs=dict(dropout=0.0)))
+        model = CompGCN(triples_factory=factory, random_seed=0, **kwargs).eval()
+        before = model.relation_representations[0](indices=None).detach().clone()
+        NonSamplingTrainingLoop(model=model, triples_factory=factory)._try_features()
+        assert torch.equal(model.relation_representations[0](indices=None), before)
 
 
 class TestLosses:
@@ -144,6 +207,8 @@ class TestFactories:
 
 
 class TestTypes:
+    """Of the numbers in a model."""
+
     def test_different(self) -> None:
         model = distmult()
         model.entity_representations.double()
@@ -168,6 +233,18 @@ class TestTypes:
         with pytest.raises(ValueError, match=message):
             train(model)
 
+    @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+    @pytest.mark.parametrize("model", [DistMult, ComplEx])
+    def test_half_precision(self, model: Any, dtype: torch.dtype) -> None:
+        """Refused before anything is computed, since some processors lack the instructions."""
+        made = model(triples_factory=FACTORY, embedding_dim=4, random_seed=0, loss=NonSamplingLoss()).to(dtype=dtype)
+        with pytest.raises(ValueError, match=rf"{model.__name__} has parameters of {dtype}.*torch.float32.*model.float\(\)"):
+            train(made)
+
+    def test_no_values(self) -> None:
+        with pytest.raises(ValueError, match=r"on the device 'meta', where tensors have no values.*device='cpu'"):
+            run(device="meta")
+
 
 class TestArguments:
     @pytest.mark.parametrize(
@@ -175,15 +252,78 @@ class TestArguments:
         [
             (dict(slice_size=2), "slice_size=2 does not apply here.*sub_batch_size"),
             (dict(sampler="schlichtkrull"), "sampler='schlichtkrull' does not apply here"),
-            (dict(batch_size=0), "batch_size must be ≥ 1, got 0"),
-            (dict(sub_batch_size=-1), "sub_batch_size must be ≥ 1, got -1"),
-            (dict(label_smoothing=1.0), "label_smoothing must be ≥ 0 and < 1, got 1.0"),
-            (dict(label_smoothing=-0.1), "label_smoothing must be ≥ 0 and < 1, got -0.1"),
+            (dict(num_epochs=-1), "num_epochs=-1 is out of range: use an integer ≥ 0"),
+            (dict(batch_size=0), "batch_size=0 is out of range: use an integer ≥ 1.*whole graph"),
+            (dict(sub_batch_size=-1), "sub_batch_size=-1 is out of range: use an integer ≥ 1"),
+            (dict(label_smoothing=1.0), "label_smoothing=1.0 is out of range: use a finite number ≥ 0 and < 1"),
+            (dict(label_smoothing=-0.1), "label_smoothing=-0.1 is out of range: use a finite number ≥ 0 and < 1"),
         ],
     )
     def test_of_training(self, kwargs: dict[str, Any], message: str) -> None:
         with pytest.raises(ValueError, match=message):
             train(distmult(), **kwargs)
+
+    @pytest.mark.parametrize(
+        ("where", "name", "what"),
+        [
+            ("loss_kwargs", "positive_weight", "a number: use a finite number > 0"),
+            ("loss_kwargs", "negative_weight", "a number: use a finite number > 0"),
+            ("loss_kwargs", "query_weight", "a number: use a finite number"),
+            ("loss_kwargs", "range_weight", "a number: use a finite number ≥ 0"),
+            ("loss_kwargs", "regularization_weight", "a number: use a finite number ≥ 0"),
+            ("loss_kwargs", "regularization_power", "a number: use a finite number ≥ 1"),
+            ("loss_kwargs", "duality_weight", "a number: use a finite number ≥ 0"),
+            ("training_kwargs", "num_epochs", "an integer: use an integer ≥ 0"),
+            ("training_kwargs", "batch_size", "an integer: use an integer ≥ 1"),
+            ("training_kwargs", "sub_batch_size", "an integer: use an integer ≥ 1"),
+            ("training_kwargs", "label_smoothing", "a number: use a finite number ≥ 0 and < 1"),
+            ("training_loop_kwargs", "memory_budget", "an integer: use an integer ≥ 1"),
+        ],
+    )
+    @pytest.mark.parametrize("value", ["0.1", True, [1], {"low": 1}], ids=repr)
+    def test_of_the_wrong_type(self, where: str, name: str, what: str, value: Any) -> None:
+        kwargs = dict(loss="nonsampling") if where == "loss_kwargs" else {}
+        message = rf"{name}={re.escape(repr(value))} is of type {type(value).__name__}, but has to be {what}.*e\.g\. {name}="
+        with pytest.raises(TypeError, match=message):
+            run(**kwargs, **{where: {name: value}})
+
+    @pytest.mark.parametrize("name", ["margin", "sharpness", "anchor"])
+    def test_of_the_wrong_type_for_the_standardized_loss(self, name: str) -> None:
+        with pytest.raises(TypeError, match=f"{name}='1' is of type str, but has to be a number"):
+            run(loss="standardized", loss_kwargs={name: "1"})
+
+    @pytest.mark.parametrize("name", ["candidate_weight", "head_weight", "relation_weight", "tail_weight"])
+    def test_unknown_names_and_types_of_exponents(self, name: str) -> None:
+        with pytest.raises(ValueError, match=f"{name}='popular' is not an exponent.*'popularity'"):
+            run(loss="nonsampling", loss_kwargs={name: "popular"})
+        with pytest.raises(TypeError, match=rf"{name}=\[0.5\] is of type list.*'popularity'"):
+            run(loss="nonsampling", loss_kwargs={name: [0.5]})
+
+    @pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e9, 0.5])
+    def test_memory_is_a_number_of_bytes(self, value: float) -> None:
+        with pytest.raises(
+            TypeError, match=rf"memory_budget={re.escape(str(value))} is of type float, but has to be an integer"
+        ):
+            run(training_loop_kwargs=dict(memory_budget=value))
+
+    @pytest.mark.parametrize("target", [["tail"], {"tail": 1}, False, 2.0])
+    def test_target_of_the_wrong_type(self, target: Any) -> None:
+        with pytest.raises(ValueError, match=rf"target={re.escape(repr(target))} .*use 'tail', 'head' or 'both'"):
+            run(training_loop_kwargs=dict(target=target))
+
+    @pytest.mark.parametrize("reduction", ["foo", None, ["sum"], 1])
+    def test_reduction(self, reduction: Any) -> None:
+        with pytest.raises(ValueError, match=rf"reduction={re.escape(repr(reduction))} .*use 'sum' or 'mean'"):
+            NonSamplingLoss(reduction=reduction)
+
+    def test_an_integer_too_large_for_a_float(self) -> None:
+        with pytest.raises(ValueError, match=r"negative_weight=10+ is out of range: use a finite number > 0"):
+            run(loss="nonsampling", loss_kwargs=dict(negative_weight=10**400))
+
+    @pytest.mark.parametrize("scale", ["1", [1]])
+    def test_of_a_factorization(self, scale: Any) -> None:
+        with pytest.raises(ValueError, match=rf"scale={re.escape(repr(scale))} is of type .*, but has to be a number"):
+            run(model="TransE", training_loop_kwargs=dict(factorization_kwargs=dict(scale=scale)))
 
     @pytest.mark.parametrize("training_loop", ["nonsampling", "nonsamplinglcwa"])
     def test_no_query_of_a_distance(self, training_loop: str) -> None:
@@ -209,6 +349,36 @@ class TestArguments:
             NonSamplingTrainingLoop(model=distmult(), triples_factory=FACTORY, **kwargs)
         with pytest.raises(ValueError, match=r"does not apply here: this loop trains on every negative"):
             pipeline(dataset="nations", model="DistMult", training_loop="nonsampling", **kwargs)
+
+
+class TestDivergence:
+    """A loss that explodes says so, and what to do about it."""
+
+    def test_no_finite_number_before_the_first_step(self) -> None:
+        initializer = partial(torch.nn.init.constant_, val=1e20)
+        with pytest.raises(NonFiniteLossError, match=r"epoch 1, before the first step.*entity_initializer=.*weight=1.0"):
+            run(model_kwargs=dict(embedding_dim=4, entity_initializer=initializer))
+
+    def test_no_finite_number_later(self) -> None:
+        message = r"epoch 2. It was .* in the epoch before. The learning rate 1e\+20 of Adam .*lr=0.01.*negative_weight=0.5"
+        with pytest.raises(NonFiniteLossError, match=message):
+            run(
+                optimizer="Adam",
+                optimizer_kwargs=dict(lr=1e20),
+                loss="nonsampling",
+                loss_kwargs=dict(negative_weight=0.5),
+            )
+
+    @pytest.mark.parametrize(("lr", "warns"), [(1e3, True), (0.01, False)])
+    @pytest.mark.parametrize("lr_scheduler", [None, "CosineAnnealingLR"])
+    def test_finite_but_larger_than_at_first(
+        self, lr: float, warns: bool, lr_scheduler: str | None, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        result = run(optimizer="Adam", optimizer_kwargs=dict(lr=lr), lr_scheduler=lr_scheduler)
+        assert (result.losses[-1] > 10 * result.losses[0]) == warns
+        messages = [r.getMessage() for r in caplog.records if "The loss has grown" in r.getMessage()]
+        assert len(messages) == warns
+        assert all("The learning rate 1000 of Adam" in x and "optimizer_kwargs=dict(lr=0.01)" in x for x in messages)
 
 
 def test_complex_by_name_needs_nothing() -> None:

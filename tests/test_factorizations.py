@@ -1,7 +1,8 @@
 """Every factorization equals brute force."""
 
 import copy
-from typing import ClassVar
+from functools import partial
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -125,6 +126,13 @@ class TestMultiLinearTucker(FactorizationTestCase):
     cls = MultiLinearTuckerFactorization
     interaction_cls = MultiLinearTuckerInteraction
     interaction_kwargs = dict(head_dim=3, relation_dim=2, tail_dim=4)
+
+    @classmethod
+    def make_interaction(cls) -> Interaction:
+        """Make one whose scores are not all zero, as they are in PyKEEN 1.11.1: it takes the reciprocal of an integer."""
+        interaction: Any = super().make_interaction()
+        interaction.reset_parameters = partial(torch.nn.init.normal_, interaction.core_tensor)
+        return interaction
 
 
 class TestTuckER(FactorizationTestCase):

@@ -73,15 +73,15 @@ def test_names_are_enough(training_loop: str, model: str, mrr: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "kwargs",
-    [dict(optimizer="SGD"), dict(optimizer_kwargs=dict(lr=0.5)), dict(lr_scheduler="LinearLR")],
+    ("kwargs", "lr"),
+    [(dict(optimizer="Adamax"), 2e-3), (dict(optimizer_kwargs=dict(lr=0.5)), 0.5), (dict(lr_scheduler="LinearLR"), 1e-3)],
     ids=str,
 )
-def test_who_says_something_about_the_optimizer_decides(kwargs: dict[str, Any]) -> None:
+def test_who_says_something_about_the_optimizer_decides(kwargs: dict[str, Any], lr: float) -> None:
     settings: dict[str, Any] = dict(epochs=2, use_tqdm=False, random_seed=0)
     result = pipeline(dataset="nations", model="DistMult", training_loop="nonsamplinglcwa", **settings, **kwargs)
     assert result.configuration["optimizer"] == kwargs.get("optimizer", "Adam")
-    assert result.configuration["optimizer_kwargs"]["lr"] == kwargs.get("optimizer_kwargs", dict(lr=1e-3))["lr"]
+    assert result.configuration["optimizer_kwargs"]["lr"] == lr
     assert result.configuration.get("lr_scheduler") == kwargs.get("lr_scheduler")
 
 

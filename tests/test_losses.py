@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import re
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from commands import run
 from pykeen.losses import Loss, MarginRankingLoss, MSELoss, loss_resolver
 from pykeen.pipeline import pipeline
 
@@ -154,3 +159,78 @@ class TestParameters:
         resolved = loss.resolve(negative_weight=0.3)
         assert (loss.negative_weight, resolved.negative_weight) == (None, 0.3)
         assert type(resolved) is NonSamplingLoss
+
+
+class TestFunctions:
+    """They are part of a loss, but not of a file: a trained model needs none of them."""
+
+    def test_model_opens_where_they_do_not_exist(self, tmp_path: Path) -> None:
+        functions = {"<lambda>": lambda counts: 1 + counts, "weigh": weigh, "Weigh": Weigh()}
+        for i, function in enumerate(functions.values()):
+            result = pipeline(
+                dataset="nations",
+                model="DistMult",
+                model_kwargs=dict(embedding_dim=4),
+                training_loop="nonsamplinglcwa",
+                loss="nonsampling",
+                loss_kwargs=dict(candidate_weight=function),
+                epochs=20,
+                random_seed=0,
+                use_tqdm=False,
+            )
+            assert result.model.loss.candidate_weight is function
+            result.save_to_directory(tmp_path / str(i))
+        tmp_path.joinpath("use.py").write_text(USE)
+        lines = run(sys.executable, "use.py", *map(str, range(len(functions))), cwd=tmp_path).splitlines()
+        for name, parameter, message in zip(functions, lines[::2], lines[1::2], strict=True):
+            assert parameter.endswith(name)
+            assert re.match(
+                rf"candidate_weight=.*{name} is a function that was not saved with .*candidate_weight to it", message
+            )
+
+    @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
+    def test_copies_keep_them(self, copied: Any) -> None:
+        def weigh(counts: torch.Tensor) -> torch.Tensor:
+            return counts
+
+        loss = NonSamplingLoss(candidate_weight=weigh, head_weight=0.5)
+        other = copied(loss)
+        assert other.candidate_weight is weigh
+        assert (repr(other), other.kwargs) == (repr(loss), loss.kwargs)
+        other.head_weight = 1.0
+        assert loss.head_weight == 0.5
+
+
+def weigh(counts: torch.Tensor) -> torch.Tensor:
+    return 1 + counts
+
+
+class Weigh:
+    def __call__(self, counts: torch.Tensor) -> torch.Tensor:
+        return 1 + counts
+
+
+#: Uses models elsewhere: without the function for prediction, and with it to train on
+USE = """
+import sys
+import torch
+from pykeen.datasets import Nations
+from pykeen_nonsampling import NonSamplingLCWATrainingLoop
+
+nations = Nations()
+
+def train(model):
+    loop = NonSamplingLCWATrainingLoop(model=model, triples_factory=nations.training)
+    return loop.train(nations.training, num_epochs=20, use_tqdm=False)
+
+for directory in sys.argv[1:]:
+    model = torch.load(f"{directory}/trained_model.pkl", weights_only=False)
+    assert model.predict_hrt(nations.testing.mapped_triples).isfinite().all()
+    print(model.loss.plain_kwargs["candidate_weight"])
+    try:
+        train(model)
+    except ValueError as error:
+        print(error)
+    model.loss.candidate_weight = lambda counts: 1 + counts
+    assert len(train(model)) == 20
+"""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from cases import ObjectiveTestCase
-from enumeration import squared_cost
+from enumeration import squared_cost, standardized_cost
 from pykeen.pipeline import pipeline
 from torch import Tensor
 
@@ -41,19 +41,8 @@ class TestStandardized(ObjectiveTestCase):
         candidate_weights: Tensor,
         label_smoothing: float,
     ) -> Tensor:
-        f, w, weights = scores[positive], positive_weights[positive], candidate_weights[~positive]
-        anchors = 0.4 * (w * (f - 1).square()).sum()
-        if not len(weights):
-            return anchors
-        costs = []
-        for answer in positive.nonzero().squeeze(dim=-1):
-            ranked = ~positive
-            ranked[answer] = True
-            u = candidate_weights[ranked] / candidate_weights[ranked].sum()
-            mean = (u * scores[ranked]).sum()
-            z = (scores[answer] - mean) / (u * (scores[ranked] - mean).square()).sum().sqrt()
-            costs.append(positive_weights[answer] * (1 + (0.7 * (3.0 - z)).exp()).log() / 0.7)
-        return anchors + query_weight * sum(costs)
+        query = scores, positive, positive_weights, query_weight, candidate_weights
+        return standardized_cost(*query, **self.loss_kwargs)
 
     def test_without_an_anchor_shift_and_scale_do_not_matter(self) -> None:
         objective, scores = self.make_loss(anchor=0.0).objective(), self.draw_scores()

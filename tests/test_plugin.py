@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import sysconfig
+import venv
+from ast import literal_eval
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
+from commands import ROOT, run
+
+import pykeen_nonsampling
 
 FIRST_IMPORTS = """
 pykeen pykeen.ablation pykeen.cli pykeen.contrib pykeen.datasets pykeen.datasets.base pykeen.datasets.cli
@@ -83,16 +91,81 @@ def test_whatever_is_imported_first() -> None:
         assert not process.stderr
 
 
+#: Uses PyKEEN, of which nothing should be missing, and prints what the plugin has added to it, and what it warns about
+PYKEENS_OWN = """
+import warnings
+with warnings.catch_warnings(record=True) as caught:
+    from pykeen.pipeline import pipeline
+    from pykeen.hpo import hpo_pipeline
+from pykeen.datasets import dataset_resolver
+from pykeen.evaluation import evaluator_resolver
+from pykeen.losses import loss_resolver
+from pykeen.training import training_loop_resolver
+result = pipeline(dataset="nations", model="DistMult", training_loop="lcwa", epochs=1, random_seed=0, use_tqdm=False)
+assert len(result.losses) == 1
+added = {function.__name__ for function in (pipeline, hpo_pipeline) if hasattr(function, "__wrapped__")}
+for resolver in (dataset_resolver, evaluator_resolver, loss_resolver, training_loop_resolver):
+    classes = {*resolver.lookup_dict.values(), *resolver.synonyms.values()}
+    added |= {cls.__name__ for cls in classes if cls.__module__.startswith("pykeen_nonsampling")}
+print(sorted(added))
+print(*{str(w.message) for w in caught if "pykeen-nonsampling" in str(w.message)}, sep="\\n")
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "code", "reason"),
+    [
+        ("losses.py", "def broken(:", "SyntaxError: invalid syntax (losses.py, line 1)"),
+        ("datasets.py", "import not_installed", "ModuleNotFoundError: No module named 'not_installed'"),
+        ("training/base.py", "import pykeen\npykeen.gone", "AttributeError: module 'pykeen' has no attribute 'gone'"),
+    ],
+)
+def test_pykeen_works_although_the_plugin_is_broken(module: str, code: str, reason: str, tmp_path: Path) -> None:
+    package = tmp_path / "pykeen_nonsampling"
+    shutil.copytree(Path(pykeen_nonsampling.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    (package / module).write_text(code)
+    # the current directory comes before what is installed
+    added, *messages = run(sys.executable, "-c", PYKEENS_OWN, cwd=tmp_path).splitlines()
+    assert not {"NonSamplingTrainingLoop", "pipeline", "hpo_pipeline"} & set(literal_eval(added))
+    assert len(messages) == 1
+    assert f"PyKEEN does without it: {reason}. If `pip check` finds" in messages[0]
+    assert "`pip install --force-reinstall --no-deps pykeen-nonsampling`" in messages[0]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs a system where anyone may make links")
+def test_nothing_is_left_after_uninstalling(tmp_path: Path) -> None:
+    pytest.importorskip("hatchling", reason="builds the wheel")
+    run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path), cwd=ROOT)
+    # an environment with everything that is installed here, but this package
+    packages, environment = tmp_path / "packages", tmp_path / "environment"
+    packages.mkdir()
+    for path in Path(sysconfig.get_path("purelib")).iterdir():
+        if "pykeen_nonsampling" not in path.name:
+            (packages / path.name).symlink_to(path)
+    venv.create(environment, symlinks=True)
+    python = environment / "bin" / "python"
+    site = Path(run(str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=tmp_path).strip())
+    (site / "packages.pth").write_text(f"{packages}\n")
+    before = sorted(environment.rglob("*"))
+
+    def pip(*arguments: str) -> list[str]:
+        run(sys.executable, "-m", "pip", "--python", str(python), *arguments, cwd=tmp_path)
+        return literal_eval(run(str(python), "-B", "-c", PYKEENS_OWN, cwd=tmp_path).splitlines()[0])
+
+    (wheel,) = tmp_path.glob("*.whl")
+    assert {"NonSamplingTrainingLoop", "pipeline", "hpo_pipeline"} < set(
+        pip("install", "--no-deps", "--no-index", str(wheel))
+    )
+    assert pip("uninstall", "--yes", "pykeen-nonsampling") == []
+    assert sorted(environment.rglob("*")) == before
+
+
 @pytest.mark.parametrize("name", ["Factorization", "NonSamplingTrainingLoop", "factorization_resolver"])
 def test_public_names(name: str) -> None:
-    import pykeen_nonsampling
-
     assert name in dir(pykeen_nonsampling)
     assert getattr(pykeen_nonsampling, name).__class__
 
 
 def test_unknown_name() -> None:
-    import pykeen_nonsampling
-
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         _ = pykeen_nonsampling.Nothing

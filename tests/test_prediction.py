@@ -134,7 +134,7 @@ def test_everything_known_leaves_nothing() -> None:
         (dict(head=0, relation=55), "ids range from 0 to 54"),
         (dict(head=[0, 1], relation=[0, 1, 2]), "There are 2 and 3 parts of queries"),
         (dict(head=0, relation=0, k=0), "k=0 leaves nothing"),
-        (dict(head=0, relation=0, memory_budget=0), "memory_budget must be"),
+        (dict(head=0, relation=0, memory_budget=0), "memory_budget=0 is out of range"),
         (dict(head="uk", relation=0, triples_factory=None), "is a label, which only a factory knows"),
     ],
 )

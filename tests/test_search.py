@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from commands import run
 from pykeen.datasets import Nations, get_dataset
 from pykeen.hpo import hpo_pipeline
-from pykeen.models import CP, RESCAL, DistMult, QuatE, RotatE, TransE, TuckER
-from pykeen.pipeline import pipeline
+from pykeen.models import RESCAL
 from pykeen.training import training_loop_resolver
-from pykeen.triples import CoreTriplesFactory
 
 from pykeen_nonsampling import (
     NonSamplingLCWATrainingLoop,
@@ -23,81 +18,20 @@ from pykeen_nonsampling import (
     StandardizedLoss,
     search,
 )
+from pykeen_nonsampling.planning import outline
 from pykeen_nonsampling.recipes import model_defaults
 from pykeen_nonsampling.search import (
     LEARNING_RATES,
     complete_study,
     default_weights,
-    fits,
     limit_sizes,
     loss_ranges,
-    outline,
 )
 
 STUDY: dict[str, Any] = dict(dataset="nations", model="ComplEx", training_loop="nonsamplinglcwa")
 
-#: Trains each model in a process of its own, and prints the bytes that this adds to its largest size
-PEAKS = """
-import os, resource, sys, torch
-from pykeen.pipeline import pipeline
-from pykeen.triples import CoreTriplesFactory
 
-def train(model, num_entities, num_relations, num_triples, **model_kwargs):
-    triples = torch.stack([torch.randint(n, (num_triples,)) for n in (num_entities, num_relations, num_entities)], dim=1)
-    training, testing = (CoreTriplesFactory(x, num_entities, num_relations) for x in (triples, triples[:20]))
-    pipeline(training=training, testing=testing, model=model, model_kwargs=model_kwargs, training_loop="nonsamplinglcwa",
-             epochs=2, evaluator="factorized", random_seed=0, use_tqdm=False)
-    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-
-train("DistMult", 10, 2, 50, embedding_dim=4)
-for arguments in eval(sys.argv[1]):
-    if os.fork():
-        assert os.wait()[1] == 0
-        continue
-    before = train("DistMult", 10, 2, 50, embedding_dim=4)
-    print(train(**arguments) - before, flush=True)
-    os._exit(0)
-"""
-
-#: Models of 200 MB to 1 GB: by their entities, their Gram matrices, and their relations
-LARGE: list[tuple[Any, dict[str, int], dict[str, int]]] = [
-    (DistMult, dict(num_entities=30_000, num_relations=10, num_triples=5_000), dict(embedding_dim=256)),
-    (CP, dict(num_entities=14, num_relations=55, num_triples=1_600), dict(embedding_dim=64, rank=48)),
-    (RESCAL, dict(num_entities=500, num_relations=150, num_triples=1_000), dict(embedding_dim=256)),
-]
-
-
-class TestMemory:
-    @pytest.mark.skipif(sys.platform != "linux", reason="the largest size of a process is in other units elsewhere")
-    def test_estimates_are_near_the_peaks(self, tmp_path: Path) -> None:
-        arguments = [dict(model=model.__name__, **sizes, **kwargs) for model, sizes, kwargs in LARGE]
-        printed = run(sys.executable, "-c", PEAKS, repr(arguments), cwd=tmp_path)
-        for peak, (model, sizes, kwargs) in zip(map(int, printed.split()), LARGE, strict=True):
-            triples = torch.zeros(sizes["num_triples"], 3, dtype=torch.long)
-            factory = CoreTriplesFactory(triples, sizes["num_entities"], sizes["num_relations"])
-            estimate = outline(model, {**model_defaults(model), **kwargs}, factory).memory()
-            assert peak / 2 < estimate < 2 * peak, model
-
-    @pytest.mark.parametrize("model", [CP, DistMult, QuatE, RESCAL, RotatE, TransE, TuckER])
-    def test_outline_is_that_of_the_model(self, model: Any) -> None:
-        kwargs = {**model_defaults(model), "embedding_dim": 6}
-        made = pipeline(**{**STUDY, "model": model, "epochs": 1}, model_kwargs=kwargs, random_seed=0, use_tqdm=False).model
-        outlined = outline(model, kwargs, Nations().training)
-        assert outlined.parameters == sum(x.numel() * x.element_size() for x in made.parameters())
-        assert outlined.num_entities == 14
-
-    def test_outline_of_a_huge_model_takes_no_memory(self) -> None:
-        huge = outline(CP, {**model_defaults(CP), "embedding_dim": 100_000, "rank": 10_000}, Nations().training)
-        assert huge.width == 10**9
-        assert huge.memory() > 10**18
-        assert not fits(huge, memory=2**62)
-
-    @pytest.mark.parametrize("model", [CP, TransE])
-    def test_outline_draws_no_random_numbers(self, model: Any) -> None:
-        before = torch.get_rng_state()
-        outline(model, {**model_defaults(model), "embedding_dim": 4}, Nations().training)
-        assert torch.equal(before, torch.get_rng_state())
-
+class TestSizes:
     def test_limit_is_the_largest_that_fits(self) -> None:
         assert limit_sizes({"d": (1, 100)}, lambda x: x["d"] <= 200) == {"d": 100}
         assert limit_sizes({"d": (1, 100)}, lambda x: x["d"] <= 37) == {"d": 37}
@@ -178,7 +112,7 @@ class TestRanges:
         space = complete_study(dict(STUDY, model="RESCAL"))["model_kwargs_ranges"]["embedding_dim"]
         assert 16 <= space["high"] < 256
         largest = outline(RESCAL, {**model_defaults(RESCAL), "embedding_dim": space["high"]}, Nations().training)
-        assert largest.memory() <= 2**23
+        assert largest.memory().total <= 2**23
         monkeypatch.setattr(search, "free_memory", lambda _: 2**10)
         with pytest.raises(ValueError, match=r"RESCAL with embedding_dim=16 .* half of the free memory.*embedding_dim=4"):
             complete_study(dict(STUDY, model="RESCAL"))

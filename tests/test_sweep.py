@@ -30,9 +30,9 @@ from pykeen_nonsampling.sweep import (
     Problem,
     fastest_sweep,
     free_memory,
-    fused,
     kernels,
     plain,
+    plan,
     ranges,
     sum_of_costs,
 )
@@ -217,23 +217,28 @@ class TestFusedSweep:
         assert sweep._num_parts(problem) == 4
         size = problem.relations.numel() * problem.relations.element_size()
         for memory, parts in ((2 * size, 2), (size - 1, 1)):
-            monkeypatch.setattr(fused, "RELATION_MEMORY", memory)
+            monkeypatch.setattr(plan, "RELATION_MEMORY", memory)
             assert sweep._num_parts(problem) == parts
             assert sweep._plan(problem.side.index, parts).parts == parts
 
     @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system that can fork")
     def test_forked_process_has_one_thread(self) -> None:
-        """Others would wait forever for threads that are not there."""
+        """Others would wait forever for threads that are not there, and so may PyTorch."""
         code = """
             import os, torch
-            from pykeen_nonsampling.sweep.threads import num_threads
+            from pykeen_nonsampling.sweep.threads import num_threads, warn_if_forked
+            warn_if_forked()
             torch.set_num_threads(2)
             assert num_threads() == 2, "no OpenMP"
             if os.fork():
                 raise SystemExit(os.waitstatus_to_exitcode(os.wait()[1]))
+            warn_if_forked()
             os._exit(0 if num_threads() == 1 else 1)
         """
-        subprocess.run([sys.executable, "-c", inspect.cleandoc(code)], check=True, timeout=300)
+        process = subprocess.run(
+            [sys.executable, "-c", inspect.cleandoc(code)], check=True, timeout=300, capture_output=True, text=True
+        )
+        assert process.stderr.count("This process was forked.") == 1
 
     @pytest.mark.parametrize("value", [torch.nan, torch.inf])
     @pytest.mark.parametrize("local", [False, True])
@@ -400,5 +405,5 @@ def test_training_is_the_same_for_any_budget(memory_budget: int) -> None:
         losses.append(loop.train(dataset.training, num_epochs=3, use_tqdm=False))
         assert "_sweep" not in vars(loop), "its memory is kept"
     assert losses[0] == pytest.approx(losses[1], rel=1e-12)
-    with pytest.raises(ValueError, match="memory_budget must be ≥ 1 byte, got 0"):
+    with pytest.raises(ValueError, match="memory_budget=0 is out of range: use an integer ≥ 1"):
         NonSamplingTrainingLoop(model=model, triples_factory=dataset.training, memory_budget=0)

@@ -26,7 +26,7 @@ from torch import Tensor
 from worlds import World
 
 from pykeen_nonsampling import NonSamplingLoss, NonSamplingTrainingLoop
-from pykeen_nonsampling.training.base import _advise_smaller_scores
+from pykeen_nonsampling.training.advice import advise_smaller_scores
 
 FACTORY = GRAPHS["ordinary"]
 
@@ -376,7 +376,7 @@ class TestMessages:
     def test_advice_fits_the_model(self, cls: type[ERModel], advice: str) -> None:
         """Only parameters that the model has are named."""
         instance = object.__new__(cls)
-        message = _advise_smaller_scores(instance)
+        message = advise_smaller_scores(instance)
         assert advice in message
         parameters = inspect.signature(cls).parameters
         assert all(

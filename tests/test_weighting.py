@@ -246,3 +246,114 @@ class TestSuitableLoss:
     def test_has_no_objective_itself(self) -> None:
         with pytest.raises(NotImplementedError, match="depends on the graph"):
             AutomaticLoss().objective()
+
+
+class TestFunctions:
+    """A function that does not give weights is named, with what it gave."""
+
+    @pytest.mark.parametrize("loop_cls", [NonSamplingTrainingLoop, NonSamplingLCWATrainingLoop])
+    @pytest.mark.parametrize(
+        ("function", "error", "message"),
+        [
+            (lambda n: 1.0, TypeError, "gives 1.0 of type float, but has to return a tensor of shape"),
+            (lambda n: n.tolist(), TypeError, "gives .* of type list, but has to return a tensor of shape"),
+            (lambda n: n.cfloat(), TypeError, "gives .* of type torch.complex64, but has to return a tensor of shape"),
+            (lambda n: n[:2], ValueError, r"gives weights of shape \(2,\), but the shape must be"),
+            (lambda n: n - 100, ValueError, "gives weights from -.* but a weight must be a finite number ≥ 0"),
+            (lambda n: n / 0, ValueError, "gives weights from .*(nan|inf).* but a weight must be a finite number ≥ 0"),
+            (lambda n: 0 * n, ValueError, "gives only zeros, but some weights have to be > 0"),
+            (lambda n, m: n, ValueError, r"fails, called with 1 tensor\(s\).*missing 1 required positional argument"),
+        ],
+        ids=["number", "list", "complex", "shape", "negative", "infinite", "zeros", "arguments"],
+    )
+    def test_of_numbers(self, loop_cls: Any, function: Any, error: type[Exception], message: str) -> None:
+        model = make_distmult(tail_weight=function)
+        with pytest.raises(error, match=rf"tail_weight=.*<lambda> {message}"):
+            loop_cls(model=model, triples_factory=FACTORY).train(FACTORY, num_epochs=1, use_tqdm=False)
+
+    @pytest.mark.parametrize(
+        ("function", "error", "message"),
+        [
+            (lambda e, r, n: 0 * n, ValueError, "gives only zeros"),
+            (lambda e, r, n: 1, TypeError, r"gives 1 of type int.*e\.g\. torch.ones_like\(positives\)"),
+            (lambda n: n, ValueError, r"fails, called with 3 tensor\(s\)"),
+        ],
+        ids=["zeros", "number", "arguments"],
+    )
+    def test_of_queries(self, function: Any, error: type[Exception], message: str) -> None:
+        with pytest.raises(error, match=rf"query_weight=.*<lambda> {message}"):
+            sides(make_distmult(query_weight=function))
+
+    def test_weights_are_constants(self) -> None:
+        """A function may compute them with parameters of its own."""
+        factor = torch.nn.Parameter(torch.ones(()))
+        model = make_distmult(tail_weight=lambda n: factor * (1 + n))
+        loop = NonSamplingTrainingLoop(model=model, triples_factory=FACTORY)
+        assert len(loop.train(FACTORY, num_epochs=3, use_tqdm=False) or []) == 3
+        assert factor.grad is None
+
+    def test_together_they_leave_no_negatives(self) -> None:
+        """Each gives some weights > 0, but not to the same candidates."""
+        factory = GRAPHS["entity without triple"]
+        functions: dict[str, Any] = dict(candidate_weight=lambda n: n > 0, tail_weight=lambda n: n == 0)
+        with pytest.raises(ValueError, match=r"candidate_weight=.*tail_weight=.*negatives weigh up to 0,"):
+            sides(make_distmult(factory, **functions), factory)
+
+
+class TestPrecision:
+    """Weights that leave nothing of others are refused, with what they led to."""
+
+    @pytest.mark.parametrize(
+        ("kwargs", "message"),
+        [
+            (dict(candidate_weight=100), r"candidate_weight=100 gives weights from .* to inf in torch.float32.*base is 3"),
+            (dict(query_weight=200), r"query_weight=200 gives weights from 1.0 to inf in torch.float32.*base is 2"),
+            (dict(head_weight=100.0), r"head_weight=100 gives weights from .* to inf in torch.float32"),
+            (dict(tail_weight=-500.0), r"tail_weight=-500 gives only zeros"),
+            (dict(negative_weight=1e30), r"negative_weight=1e\+30, negatives weigh up to 1e\+30, and positives up to 1:"),
+            (dict(negative_weight=1e-10, positive_weight=1e-18), r"negatives weigh up to 1e-10, and positives up to 1e-18"),
+            (dict(range_weight=1000), r"range_weight=1000.0, negatives weigh up to inf, and positives up to 1:"),
+            (dict(regularization_weight=1e10), r"regularization_weight=1e\+10 leaves nothing of positive_weight=1 "),
+            (dict(duality_weight=1e10), r"duality_weight=1e\+10 leaves nothing of positive_weight=1 "),
+            (dict(positive_weight=1e20), r"positive_weight=1e\+20 is too large.*e\.g\. positive_weight=1.0"),
+            (dict(positive_weight=1e-20), r"positive_weight=1e-20 is too small.*e\.g\. positive_weight=1.0"),
+        ],
+        ids=str,
+    )
+    def test_squared_loss(self, kwargs: dict[str, Any], message: str) -> None:
+        """A square of 1e20 is too large for 32 bits, but not for 64."""
+        model = make_distmult(**kwargs).float()
+        with pytest.raises(ValueError, match=message):
+            sides(model)
+
+    @pytest.mark.parametrize("kwargs", [dict(margin=1e10), dict(margin=-1e10), dict(sharpness=1e-10), dict(anchor=1e10)])
+    def test_standardized_loss(self, kwargs: dict[str, float]) -> None:
+        (name,) = kwargs
+        model = DistMult(triples_factory=FACTORY, random_seed=0, loss=StandardizedLoss(**kwargs))  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match=rf"{name}=.*1e.10 leaves nothing of how far answers stand out"):
+            sides(model)
+
+    def test_positives_of_the_standardized_loss_weigh_all_of_it(self) -> None:
+        def make(**kwargs: Any) -> Model:
+            return DistMult(triples_factory=FACTORY, random_seed=0, loss=StandardizedLoss(**{**UNIFORM, **kwargs}))
+
+        sides(make(positive_weight=1e-10))
+        with pytest.raises(
+            ValueError, match=r"query_weight=50.0, negatives weigh up to 1.1259e\+15, and positives up to 1:"
+        ):
+            sides(make(positive_weight=1e10, query_weight=50))
+
+    def test_closed_world(self) -> None:
+        model = make_distmult(negative_weight=1e6, head_weight=10, tail_weight=10).float()
+        loop = NonSamplingTrainingLoop(model=model, triples_factory=FACTORY)
+        with pytest.raises(ValueError, match=r"negative_weight=1000000.0, head_weight=10.0, tail_weight=10.0, negatives"):
+            loop.train(FACTORY, num_epochs=1, use_tqdm=False)
+
+    @pytest.mark.parametrize(
+        "kwargs", [dict(negative_weight=1e6), dict(regularization_weight=1e6), dict(positive_weight=1e18)]
+    )
+    def test_what_is_left_is_accepted(self, kwargs: dict[str, Any]) -> None:
+        sides(make_distmult(**{"negative_weight": kwargs.get("positive_weight", 1.0), **kwargs}).float())
+
+    def test_more_digits_for_more(self) -> None:
+        sides(make_distmult(negative_weight=1e10, candidate_weight=100))

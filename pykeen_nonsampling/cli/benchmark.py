@@ -19,12 +19,13 @@ from typing import Any
 
 import click
 import pandas as pd
-from pykeen.datasets import Dataset, dataset_resolver, get_dataset
+from pykeen.datasets import Dataset, dataset_resolver
 from pykeen.models import model_resolver
 from tqdm.auto import tqdm
 
 from ..datasets import SyntheticGraph
-from .console import check_matplotlib, lookup, machine, silence
+from .console import POSITIVE, check_evaluation, check_matplotlib, load, lookup, machine, silence
+from .files import check_free, check_writable, force_option
 from .plots import plot_growth, plot_speedup
 from .quality import QUALITY_DEFAULTS, measure_quality
 from .timing import (
@@ -70,6 +71,8 @@ GROWTH: Mapping[str, Sequence[int]] = {
     "dim": (32, 64, 128, 256),
 }
 
+SPEEDUP, GROWTH_PLOT = "speedup.png", "growth.png"
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -87,6 +90,15 @@ class Settings:
     growth: bool = True
     #: a factor for the sizes of the growing graph
     growth_size: float = 1.0
+
+    def paths(self, directory: Path, json_path: Path) -> list[Path]:
+        """Return the files to be written.
+
+        :param directory: the directory for table and plots
+        :param json_path: the file for the JSON
+        """
+        plots = [SPEEDUP] * ("slcwa" in self.loops) + [GROWTH_PLOT] * self.growth
+        return [directory / "benchmark.csv", json_path, *(directory / name for name in plots)]
 
 
 def fit_exponent(sizes: Sequence[float], seconds: Sequence[float]) -> tuple[float, float]:
@@ -207,21 +219,17 @@ class Benchmark:
         :param json_path: the file for the JSON
         :return: the files written
         """
-        for parent in (directory, json_path.parent):
-            parent.mkdir(parents=True, exist_ok=True)
-        paths = [directory / "benchmark.csv", json_path]
+        directory.mkdir(parents=True, exist_ok=True)
+        paths = self.settings.paths(directory, json_path)
         self.table().to_csv(paths[0], index=False)
         json_path.write_text(json.dumps(self.as_dict(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         if "slcwa" in self.settings.loops:
-            paths.append(directory / "speedup.png")
-            title = f"pykeen-nonsampling, {self.name}"
-            plot_speedup(paths[-1], self.results, title, PAPER_SPEEDUPS)
+            plot_speedup(directory / SPEEDUP, self.results, f"pykeen-nonsampling, {self.name}", PAPER_SPEEDUPS)
         if self.growth:
-            paths.append(directory / "growth.png")
             base = self._growth_sizes()
             fixed = f"{base['entities']:,} entities, {base['triples']:,} triples, d={base['dim']}"
             title = f"{self.settings.models[0]} on synthetic graphs; fixed sizes: {fixed}"
-            plot_growth(paths[-1], self.growth, title)
+            plot_growth(directory / GROWTH_PLOT, self.growth, title)
         return paths
 
 
@@ -293,7 +301,7 @@ def _reporting(bar: Any, subject: str) -> Iterator[Callable[[str], None]]:
     help="The number of batches of PyKEEN's training and evaluation to time; their time is scaled to the whole.",
 )
 @click.option("--growth/--no-growth", default=True, show_default=True, help="Whether to time growing graphs, too.")
-@click.option("--growth-size", type=click.FloatRange(min=0, min_open=True), default=1.0, hidden=True)
+@click.option("--growth-size", type=POSITIVE, default=1.0, hidden=True)
 @click.option(
     "--quality",
     is_flag=True,
@@ -302,14 +310,14 @@ def _reporting(bar: Any, subject: str) -> Iterator[Callable[[str], None]]:
 )
 @click.option(
     "--budget-seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    type=POSITIVE,
     default=60.0,
     show_default=True,
     help="With --quality, the seconds of training that are drawn for each loop.",
 )
 @click.option(
     "--search-seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    type=POSITIVE,
     show_default="the same",
     help="With --quality, the seconds of training that each loop has to find its settings.",
 )
@@ -334,6 +342,7 @@ def _reporting(bar: Any, subject: str) -> Iterator[Callable[[str], None]]:
     show_default=True,
     help="The directory for table and plots.",
 )
+@force_option
 @click.pass_context
 def command(
     context: click.Context,
@@ -348,6 +357,7 @@ def command(
     trials: int,
     json_path: Path | None,
     output: Path,
+    force: bool,
     **settings: Any,
 ) -> None:
     """Measure how fast training and evaluation are.
@@ -367,33 +377,41 @@ def command(
             name: default if context.get_parameter_source(name) is click.core.ParameterSource.DEFAULT else given[name]
             for name, default in QUALITY_DEFAULTS.items()
         }
-        measure_quality(chosen, budget_seconds, search_seconds or budget_seconds, trials, output)
+        measure_quality(chosen, budget_seconds, search_seconds or budget_seconds, trials, output, force)
         return
     sizes = {"num_entities": entities, "num_relations": relations, "num_triples": triples}
     sizes = {name: size for name, size in sizes.items() if size is not None}
     if sizes and context.get_parameter_source("dataset") is not click.core.ParameterSource.DEFAULT:
         raise click.UsageError("--dataset and --entities/--relations/--triples are mutually exclusive: give one of them.")
+    json_path = json_path or output / "benchmark.json"
+    if json_path.parent != output and not json_path.parent.is_dir():
+        message = f"There is no directory {json_path.parent}. Create it first, or choose another file."
+        raise click.BadParameter(message, param_hint="--json")
     silence()
     settings["models"] = [lookup(model_resolver, model, "model").__name__ for model in settings["models"]]
+    measured = Settings(**settings)
+    check_free(measured.paths(output, json_path), force)
     dataset_cls = lookup(dataset_resolver, "syntheticgraph" if sizes else dataset, "dataset")
     try:
         for model, dim in itertools.product(settings["models"], settings["dims"]):
             check_model(model, dim)
-        data = get_dataset(dataset=dataset_cls, dataset_kwargs=sizes)
+        data = load(dataset_cls, **sizes)
     except (NotImplementedError, TypeError, ValueError) as error:
         raise click.ClickException(str(error)) from error
     if not data.testing.num_triples:
         raise click.ClickException(f"There are no test triples to evaluate on among {triples} in total: use more --triples.")
-
     name = "a synthetic graph" if sizes else dataset
+    if not sizes:
+        check_evaluation(data, name, dataset_cls)
+    check_writable(output, "--output")
+    check_writable(json_path.parent, "--json")
     click.echo(
         f"{', '.join(settings['models'])} on {name}: {data.num_entities:,} entities, {data.num_relations:,} relations, "
         f"{data.training.num_triples:,} training and {data.testing.num_triples:,} test triples."
     )
-    result = Benchmark(name=name, dataset=data, settings=Settings(**settings))
-    output.mkdir(parents=True, exist_ok=True)
+    result = Benchmark(name=name, dataset=data, settings=measured)
     result.run()
-    paths = result.write(output, json_path or output / "benchmark.json")
+    paths = result.write(output, json_path)
     click.echo(f"\n{result.format_table()}\n")
     for axis, line in result.growth.items():
         click.echo(f"Seconds per epoch grow with {axis} to the power of {line['exponent']:.2f}.")
@@ -402,10 +420,10 @@ def command(
 
 def _check_options(context: click.Context, quality: bool) -> None:
     """Refuse options that have no effect on what is measured."""
-    only_quality = {"budget_seconds", "search_seconds", "trials"}
+    only_quality, always = {"budget_seconds", "search_seconds", "trials"}, {"quality", "output", "force"}
     for parameter in context.command.params:
         name = parameter.name or ""
-        if context.get_parameter_source(name) is click.core.ParameterSource.DEFAULT or name in ("quality", "output"):
+        if context.get_parameter_source(name) is click.core.ParameterSource.DEFAULT or name in always:
             continue
         if quality and name not in {*QUALITY_DEFAULTS, *only_quality}:
             raise click.UsageError(f"{parameter.opts[0]} has no effect with --quality: remove one of them.")

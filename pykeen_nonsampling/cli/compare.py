@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,10 +14,12 @@ import pandas as pd
 from pykeen.datasets import Dataset, dataset_resolver, get_dataset
 from pykeen.models import model_resolver
 from pykeen.pipeline import pipeline
+from pykeen.training import NonFiniteLossError
 
 from ..recipes import model_defaults
-from .console import check_matplotlib, lookup, silence
+from .console import POSITIVE, check_evaluation, check_literals, check_matplotlib, load, lookup, silence
 from .curves import MRR, SECONDS, LearningCurve
+from .files import TRIPLES, check_free, check_triples, check_writable, force_option
 from .plots import plot_curves
 
 __all__ = [
@@ -32,6 +35,8 @@ METRICS: Mapping[str, str] = {
     "Hits@10": "both.realistic.hits_at_10",
     "MR": "both.realistic.arithmetic_mean_rank",
 }
+
+FILES = "comparison.csv", "curves.csv", "comparison.png"
 
 
 @dataclass
@@ -88,9 +93,12 @@ class Comparison:
         self.points.extend({**labels, **point} for point in curve.points)
 
     def table(self) -> pd.DataFrame:
-        """Return mean and standard deviation over the seeds, and the speed-up over the slowest training loop."""
+        """Return mean and standard deviation over the seeds, and the speed-up over the slowest training loop.
+
+        With a single seed, there is no deviation.
+        """
         groups = pd.DataFrame(self.runs).drop(columns="seed").groupby("training loop", sort=False)
-        means, deviations = groups.mean(), groups.std().fillna(0.0).add_suffix(" std")
+        means, deviations = groups.mean(), groups.std().add_suffix(" std")
         table = pd.concat([means, deviations], axis="columns")
         return table.assign(ratio=means[SECONDS].max() / means[SECONDS])
 
@@ -98,7 +106,10 @@ class Comparison:
         """Return the table as readable text, as mean ± standard deviation."""
         table = self.table()
         rows = {
-            name: [f"{mean:.3f} ± {std:.3f}" for mean, std in zip(table[name], table[f"{name} std"], strict=True)]
+            name: [
+                f"{mean:.3f}" if math.isnan(std) else f"{mean:.3f} ± {std:.3f}"
+                for mean, std in zip(table[name], table[f"{name} std"], strict=True)
+            ]
             for name in (*METRICS, SECONDS)
         }
         rows["ratio"] = [f"{ratio:.1f}×" for ratio in table["ratio"]]
@@ -123,8 +134,8 @@ class Comparison:
 
 @click.command(name="compare")
 @click.option("--dataset", default="kinships", show_default=True, help="The name of a PyKEEN dataset.")
-@click.option("--training", type=click.Path(exists=True, dir_okay=False), help="TSV file of your own training triples.")
-@click.option("--testing", type=click.Path(exists=True, dir_okay=False), help="TSV file of your own test triples.")
+@click.option("--training", type=TRIPLES, help="TSV file of your own training triples.")
+@click.option("--testing", type=TRIPLES, help="TSV file of your own test triples.")
 @click.option("--model", default="ComplEx", show_default=True, help="The name of a PyKEEN model.")
 @click.option("--dim", type=click.IntRange(min=1), default=50, show_default=True, help="The embedding dimension.")
 @click.option(
@@ -157,7 +168,7 @@ class Comparison:
     show_default="derived from graph and model",
     help="Weight of a negative triple without sampling.",
 )
-@click.option("--learning-rate", type=float, default=0.01, show_default=True, help="Adam's learning rate, for all loops.")
+@click.option("--learning-rate", type=POSITIVE, default=0.01, show_default=True, help="Adam's learning rate, for all loops.")
 @click.option("--seeds", type=click.IntRange(min=1), default=3, show_default=True, help="The number of random seeds.")
 @click.option(
     "--output",
@@ -166,12 +177,13 @@ class Comparison:
     show_default=True,
     help="The directory for table and plot.",
 )
+@force_option
 @click.pass_context
 def command(
     context: click.Context,
     dataset: str,
-    training: str | None,
-    testing: str | None,
+    training: Path | None,
+    testing: Path | None,
     model: str,
     dim: int,
     epochs: int,
@@ -182,6 +194,7 @@ def command(
     learning_rate: float,
     seeds: int,
     output: Path,
+    force: bool,
 ) -> None:
     """Compare training on all negatives with training on sampled ones.
 
@@ -193,13 +206,21 @@ def command(
         raise click.UsageError("--training and --testing go together: give both files, or neither.")
     if training and context.get_parameter_source("dataset") is not click.core.ParameterSource.DEFAULT:
         raise click.UsageError("--dataset and --training/--testing are mutually exclusive: give one of them.")
+    paths = [output / name for name in FILES]
+    check_free(paths, force)
     silence()
-    if training:
-        data, name = get_dataset(training=training, testing=testing), Path(training).name
-    else:
-        data, name = get_dataset(dataset=lookup(dataset_resolver, dataset, "dataset")), dataset
     model_cls = lookup(model_resolver, model, "model")
     model = model_cls.__name__
+    if training and testing:
+        check_triples(training, "--training")
+        check_triples(testing, "--testing")
+        data, name, dataset_cls = get_dataset(training=training, testing=testing), training.name, None
+    else:
+        dataset_cls = lookup(dataset_resolver, dataset, "dataset")
+        data, name = load(dataset_cls), dataset
+    check_literals(model_cls, data, name)
+    check_evaluation(data, name, dataset_cls)
+    check_writable(output, "--output")
     click.echo(
         f"{model} with {dim} dimensions on {name}: {data.num_entities:,} entities, {data.num_relations:,} relations, "
         f"{data.training.num_triples:,} training triples.\n"
@@ -228,12 +249,20 @@ def command(
             comparison.run(training_loop, seed=0, record=False, **{**kwargs, "epochs": 1})
         for seed, (training_loop, kwargs) in itertools.product(range(seeds), settings.items()):
             comparison.run(training_loop, seed=seed, **kwargs)
-    except (NotImplementedError, ValueError) as error:
+    except (NotImplementedError, TypeError, ValueError) as error:
         raise click.ClickException(str(error)) from error
+    except RuntimeError as error:
+        # steps that are too large end in numbers that are not finite, on which the one or the other part of PyTorch fails
+        if learning_rate <= 1 and not isinstance(error, NonFiniteLossError):
+            raise
+        message = f"Steps of {learning_rate:g} are too large for {training_loop} ({error}): use less, e.g. 0.01."
+        raise click.BadParameter(message, param_hint="--learning-rate") from error
 
     output.mkdir(parents=True, exist_ok=True)
-    comparison.table().to_csv(output / "comparison.csv")
-    comparison.curves().to_csv(output / "curves.csv", index=False)
-    comparison.plot(output / "comparison.png", title=f"{model} (d={dim}) on {name}")
-    click.echo(f"\n{comparison.format_table()}\n\nMean ± standard deviation over {seeds} seeds, on the test triples.")
-    click.echo(f"Table and learning curves: {output}/comparison.csv, {output}/curves.csv, {output}/comparison.png")
+    table, curves, plot = paths
+    comparison.table().to_csv(table)
+    comparison.curves().to_csv(curves, index=False)
+    comparison.plot(plot, title=f"{model} (d={dim}) on {name}")
+    spread = f"Mean ± standard deviation over {seeds} seeds" if seeds > 1 else "One seed"
+    click.echo(f"\n{comparison.format_table()}\n\n{spread}, on the {data.testing.num_triples:,} test triples.")
+    click.echo(f"Table and learning curves: {', '.join(map(str, paths))}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,32 +15,51 @@ from ..factorizations import MatrixFactorization
 from ..factorizations.support import format_markdown, list_interactions
 from ..features import factorize_model, features
 from ..losses import NonSamplingLoss
+from ..planning import outline
 from ..recipes import model_defaults
 from ..training import FactorizedTrainingLoop, NonSamplingLCWATrainingLoop, NonSamplingTrainingLoop
-from .console import lookup, silence
+from .console import lookup, parse_argument, silence
 
 __all__ = [
     "command",
     "inspect_model",
 ]
 
+#: What the command sets itself
+RESERVED = "loss", "random_seed", "triples_factory"
+
+#: Models that take more bytes than this for a small graph are looked at without values
+LARGE = 2**27
+
 
 def inspect_model(model: type[Model], model_kwargs: Mapping[str, Any]) -> str:
     """Create a model for a small graph, train it for one step with each of the training loops, and describe it.
+
+    A model with so many features that even this would take a while is created without values, and not trained.
 
     :param model: the class of the model
     :param model_kwargs: its keyword-based parameters; those missing have the defaults of a pipeline
     :return: the description
     :raises NotDecomposableError: if the model cannot be trained
+    :raises ValueError: if it cannot be created, or not be used
     """
     kwargs = {**model_defaults(model), **model_kwargs}
-    instance, triples_factory = _make(model, kwargs)
-    factorization = factorize_model(instance)
-    for training_loop in (NonSamplingTrainingLoop, NonSamplingLCWATrainingLoop):
-        loop: FactorizedTrainingLoop = training_loop(model=instance, triples_factory=triples_factory)
-        loop.train(triples_factory, num_epochs=1, use_tqdm=False)
-    with torch.no_grad():
-        heads, _, tails = features(instance, factorization)
+    is_large = _is_large(model, kwargs)
+    instance, triples_factory = _make(model, kwargs, torch.device("meta" if is_large else "cpu"))
+    try:
+        factorization = factorize_model(instance)
+        for training_loop in () if is_large else (NonSamplingTrainingLoop, NonSamplingLCWATrainingLoop):
+            loop: FactorizedTrainingLoop = training_loop(model=instance, triples_factory=triples_factory)
+            loop.train(triples_factory, num_epochs=1, use_tqdm=False)
+        with torch.no_grad():
+            heads, _, tails = features(instance, factorization)
+    except (NotImplementedError, ValueError):
+        raise
+    except Exception as error:
+        if not model_kwargs:
+            raise
+        # PyKEEN uses some arguments, such as regularizers, only now
+        raise ValueError(_describe(model, kwargs, "used", error)) from error
     matrices = ", and |R|·m³ for the relations' matrices" if isinstance(factorization, MatrixFactorization) else ""
     arguments = ", ".join(f"{name}={value!r}" for name, value in kwargs.items())
     square = "\nIt is trained on the square of its norm, which ranks the same." if factorization.squares else ""
@@ -53,17 +71,43 @@ def inspect_model(model: type[Model], model_kwargs: Mapping[str, Any]) -> str:
     )
 
 
-def _make(model: type[Model], kwargs: Mapping[str, Any]) -> tuple[Model, CoreTriplesFactory]:
+def _is_large(model: type[Model], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a model would take much memory even for a small graph."""
+    try:
+        return outline(model, kwargs, Nations().training).memory().training > LARGE
+    except Exception:
+        # what is wrong with it shows when it is made
+        return False
+
+
+def _make(model: type[Model], kwargs: Mapping[str, Any], device: torch.device) -> tuple[Model, CoreTriplesFactory]:
     """Create a model for a small graph that has what it needs: literals, or inverse triples."""
     dataset = NationsLiteral if issubclass(model, LiteralModel) else Nations
+    for name, value in kwargs.items():
+        if name.endswith("_dim") and isinstance(value, int) and value < 1:
+            raise ValueError(
+                f"{name}={value} is out of range: {model.__name__} needs at least one dimension. Use 1 or more."
+            )
     errors = []
     for inverse in (False, True):
         triples_factory = dataset(create_inverse_triples=inverse).training
         try:
-            return model(triples_factory=triples_factory, loss=NonSamplingLoss(), random_seed=0, **kwargs), triples_factory
-        except (AssertionError, ValueError) as error:
+            with device:
+                made = model(triples_factory=triples_factory, loss=NonSamplingLoss(), random_seed=0, **kwargs)
+            return made, triples_factory
+        except Exception as error:
+            # whatever PyKEEN raises for these arguments
             errors.append(error)
-    raise ValueError(f"{model.__name__} cannot be created with {dict(kwargs)}: {errors[0]}") from errors[0]
+    raise ValueError(_describe(model, kwargs, "created", errors[0])) from errors[0]
+
+
+def _describe(model: type[Model], kwargs: Mapping[str, Any], action: str, error: Exception) -> str:
+    """Say that it is arguments with which PyKEEN fails."""
+    reason = error.args[0] if error.args else ""
+    return (
+        f"{model.__name__} cannot be {action} with {dict(kwargs)}. PyKEEN raised {type(error).__name__}: {reason}. Check "
+        f"the values, or leave them out."
+    )
 
 
 @click.command(name="models")
@@ -88,22 +132,14 @@ def command(model: str | None, markdown: bool, arguments: tuple[str, ...]) -> No
         _print_table(markdown)
         return
     silence()
-    kwargs = dict(map(_parse_argument, arguments))
+    kwargs = dict(map(parse_argument, arguments))
+    for name in RESERVED:
+        if name in kwargs:
+            raise click.UsageError(f"{name} is set by this command, and does not matter for its answer: leave it out.")
     try:
         click.echo(inspect_model(lookup(model_resolver, model, "model"), kwargs))
-    except (KeyError, NotImplementedError, TypeError, ValueError) as error:
-        raise click.ClickException(str(error.args[0])) from error
-
-
-def _parse_argument(argument: str) -> tuple[str, Any]:
-    """Split NAME=VALUE."""
-    name, equals, value = argument.partition("=")
-    if not (name and equals):
-        raise click.UsageError(f"{argument!r} is not a keyword argument: write NAME=VALUE, e.g. embedding_dim=64.")
-    try:
-        return name, json.loads(value)
-    except json.JSONDecodeError:
-        return name, value
+    except (NotImplementedError, ValueError) as error:
+        raise click.ClickException(str(error)) from error
 
 
 def _print_table(markdown: bool) -> None:

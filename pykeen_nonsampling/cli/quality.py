@@ -33,12 +33,14 @@ from pykeen.training import training_loop_resolver
 
 from .._compat import cheap_garbage_collection
 from ..losses import MomentLoss
+from ..planning import outline
 from ..recipes import is_ours, learning_rate, model_defaults
-from ..search import LEARNING_RATES, default_loss, loss_ranges, outline
+from ..search import LEARNING_RATES, default_loss, loss_ranges
 from ..sweep import free_memory
 from ..training import FactorizedTrainingLoop
-from .console import lookup, machine, silence
+from .console import check_evaluation, load, lookup, machine, silence
 from .curves import SECONDS, OutOfTime, TimedCurve, choose_clock
+from .files import check_free, check_writable
 from .plots import plot_curves
 from .timing import check_model
 
@@ -109,6 +111,10 @@ class QualitySettings:
     #: the number of runs of each loop in the end, with different random seeds
     repeats: int = 3
     loops: Sequence[str] = LOOPS
+
+    def paths(self, directory: Path) -> list[Path]:
+        """Return the files to be written into a directory: JSON, table and picture."""
+        return [directory / f"quality_{self.dataset}.{suffix}" for suffix in ("json", "md", "png")]
 
 
 @dataclass
@@ -313,7 +319,7 @@ class Quality:
         """
         settings = self.settings
         directory.mkdir(parents=True, exist_ok=True)
-        paths = [directory / f"quality_{settings.dataset}.{suffix}" for suffix in ("json", "md", "png")]
+        paths = settings.paths(directory)
         text = json.dumps(self.as_dict(), indent=1, ensure_ascii=False)
         paths[0].write_text(text + "\n", encoding="utf-8")
         paths[1].write_text(self.markdown() + "\n", encoding="utf-8")
@@ -351,7 +357,7 @@ def _format(parameters: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={x:.3g}" if isinstance(x, float) else f"{name}={x}" for name, x in parameters.items())
 
 
-def measure_quality(chosen: Mapping[str, Any], budget: float, search: float, trials: int, output: Path) -> None:
+def measure_quality(chosen: Mapping[str, Any], budget: float, search: float, trials: int, output: Path, force: bool) -> None:
     """Measure and report the time to quality.
 
     :param chosen: dataset, models, dims and repeats, as given on the command line
@@ -359,16 +365,21 @@ def measure_quality(chosen: Mapping[str, Any], budget: float, search: float, tri
     :param search: the seconds of training that each loop gets to find its settings
     :param trials: the number of settings that it tries
     :param output: the directory for the results
+    :param force: whether files may be overwritten
     """
     silence()
     dataset, (model, *more), (dim, *dims) = chosen["dataset"], chosen["models"], chosen["dims"]
     if more or dims:
         raise click.UsageError("--quality compares training loops with one model: give one --model and one --dim.")
     model = lookup(model_resolver, model, "model").__name__
-    lookup(dataset_resolver, dataset, "dataset")
+    dataset_cls = lookup(dataset_resolver, dataset, "dataset")
+    settings = QualitySettings(dataset, model, dim, budget, search, trials, chosen["repeats"])
+    check_free(settings.paths(output), force)
     try:
         check_model(model, dim)
-        quality = Quality(QualitySettings(dataset, model, dim, budget, search, trials, chosen["repeats"]))
+        check_evaluation(load(dataset_cls), dataset, dataset_cls)
+        check_writable(output, "--output")
+        quality = Quality(settings)
         click.echo(
             f"{model} with {dim} dimensions on {dataset}. Each training loop tries {trials} settings in {search:g} s, and "
             f"then trains for {budget:g} s with the best of them, with {chosen['repeats']} random seeds."

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from pykeen.datasets import Dataset
 from pykeen.evaluation import Evaluator, RankBasedEvaluator
-from pykeen.models import ERModel, Model, model_resolver
+from pykeen.models import ERModel, LiteralModel, Model, model_resolver
 from pykeen.training import LCWATrainingLoop, SLCWATrainingLoop, TrainingCallback, TrainingLoop
 from pykeen.triples import CoreTriplesFactory
 from torch import Tensor
@@ -45,6 +45,7 @@ __all__ = [
     "in_turns",
     "make_loop",
     "measure_peak",
+    "resident_bytes",
     "train_epochs",
 ]
 
@@ -149,10 +150,13 @@ def make_model(name: str, triples_factory: CoreTriplesFactory, dim: int, **kwarg
 
 
 def check_model(name: str, dim: int) -> None:
-    """Refuse a model that cannot be trained without sampling.
+    """Refuse a model that cannot be trained without sampling, or needs more than triples.
 
     :raises NotDecomposableError: if it cannot
+    :raises ValueError: if it needs more
     """
+    if issubclass(model_resolver.lookup(name), LiteralModel):
+        raise ValueError(f"{name} needs literals of entities, but only triples are measured: use the model without them.")
     factory = CoreTriplesFactory.create(torch.tensor([[0, 0, 1], [1, 0, 0]]))
     factorize_model(make_model(name, factory, dim))
 
@@ -401,13 +405,13 @@ def _peak_of_training(triples: Any, num_entities: int, num_relations: int, model
     with contextlib.suppress(OSError):
         # resets the peak: loading libraries may have taken more
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    before = _resident_bytes("VmRSS")
+    before = resident_bytes("VmRSS")
     train_epochs(loop, factory)
     parameters = sum(x.numel() * x.element_size() for x in loop.model.get_grad_params())
-    return max(0, _resident_bytes("VmHWM") - before - 3 * parameters)
+    return max(0, resident_bytes("VmHWM") - before - 3 * parameters)
 
 
-def _resident_bytes(name: str) -> int:
+def resident_bytes(name: str) -> int:
     """Return the resident memory of this process: now (VmRSS), or its peak (VmHWM), which is all that some systems report.
 
     On Linux, the peak that getrusage reports includes that of the process that started this one.

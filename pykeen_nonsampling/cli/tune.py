@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import json
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
+import optuna
 import pandas as pd
 from pykeen.datasets import dataset_resolver
 from pykeen.models import model_resolver
@@ -17,25 +19,28 @@ from pykeen.triples import TriplesFactory
 from tqdm.auto import tqdm
 
 from ..tuning import LAST, METRICS, Graph, Space, Tuner
-from .console import lookup, make_figure, silence
+from .console import POSITIVE, check_evaluation, check_literals, lookup, make_figure, silence
+from .files import TRIPLES, check_free, check_triples, check_writable
 
 __all__ = [
     "command",
 ]
 
-FILE = click.Path(exists=True, dir_okay=False, readable=True, path_type=Path)
-
 #: The shares of training, validation and test triples, if there is only one file
 SHARES = 0.8, 0.1, 0.1
 SPLITS = "training", "validation", "testing"
 
+#: What is written at the end of a search, or during it, and the settings of the search that all of it belongs to
+RESULTS = "best.json", "model", "trials.csv", "search.png"
+OWNER = "settings.json"
+
 
 @click.command(name="tune")
 @click.option("--dataset", help="The name of a PyKEEN dataset.")
-@click.option("--training", type=FILE, help="TSV file of your own training triples, or of all your triples.")
-@click.option("--validation", type=FILE, help="TSV file of your own validation triples.")
-@click.option("--testing", type=FILE, help="TSV file of your own test triples.")
-@click.option("--minutes", type=float, default=30.0, show_default=True, help="The time to search for.")
+@click.option("--training", type=TRIPLES, help="TSV file of your own training triples, or of all your triples.")
+@click.option("--validation", type=TRIPLES, help="TSV file of your own validation triples.")
+@click.option("--testing", type=TRIPLES, help="TSV file of your own test triples.")
+@click.option("--minutes", type=POSITIVE, default=30.0, show_default=True, help="The time to search for.")
 @click.option(
     "--model",
     "models",
@@ -60,6 +65,7 @@ SPLITS = "training", "validation", "testing"
 )
 @click.option("--trials", type=click.IntRange(min=1), help="The largest number of trials to run, if the time allows.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="The random seed.")
+@click.option("--force", is_flag=True, help="Overwrite results of another search.")
 def command(
     dataset: str | None,
     training: Path | None,
@@ -73,6 +79,7 @@ def command(
     storage: str | None,
     trials: int | None,
     seed: int,
+    force: bool,
 ) -> None:
     """Find the best model for a graph, within some minutes.
 
@@ -80,8 +87,6 @@ def command(
     triples. Test triples are used once, in the end, for the best model. Ctrl-C ends the search early; the same command
     continues it.
     """
-    if not minutes > 0:
-        raise click.BadParameter(f"{minutes:g} leaves no time to search: use a number > 0.", param_hint="--minutes")
     if (dataset is None) == (training is None):
         raise click.UsageError("Which graph? Give either --dataset NAME or --training FILE.")
     if (validation is None) != (testing is None) or (dataset and validation):
@@ -95,28 +100,24 @@ def command(
     silence()
     if dataset is not None:
         lookup(dataset_resolver, dataset, "dataset")
-    _make(output)
+    for path, split in zip((training, validation, testing), SPLITS, strict=True):
+        if path is not None:
+            check_triples(path, f"--{split}")
+    check_writable(output, "--output")
+    output.mkdir(parents=True, exist_ok=True)
+    graph = _find_graph(dataset, training, validation, testing, output, seed)
+    for model in models:
+        check_literals(model_resolver.lookup(model), graph.datasets[False], graph.name)
     try:
-        graph = _find_graph(dataset, training, validation, testing, output, seed)
         space = Space(graph, models, dim, epochs, seed)
-    except (NotImplementedError, ValueError) as error:
+    except (NotImplementedError, TypeError, ValueError) as error:
         raise click.ClickException(str(error)) from error
-    tuner = _open(space, output, storage or f"sqlite:///{(output / 'trials.db').resolve()}")
+    storage = storage or f"sqlite:///{(output / 'trials.db').resolve()}"
+    tuner = _open(space, output, storage)
+    _own(tuner, output, storage, force)
     _introduce(tuner, minutes)
     stopped = _search(tuner, 60 * minutes, trials)
     _conclude(tuner, output, stopped)
-
-
-def _make(output: Path) -> None:
-    """Make the output directory, and check that files can be written."""
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-        probe = output / ".writable"
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        message = f"{output} cannot be written to ({error.strerror}). Use another directory."
-        raise click.BadParameter(message, param_hint="--output") from error
 
 
 def _find_graph(
@@ -138,6 +139,7 @@ def _find_graph(
         missing = [x for x in SPLITS if getattr(loaded, x) is None or not getattr(loaded, x).num_triples]
     except Exception as error:
         raise click.UsageError(f"{graph.name} cannot be loaded: {error!r}. Check its name, or its files.") from error
+    check_evaluation(loaded, graph.name, None if dataset is None else dataset_resolver.lookup(dataset))
     if missing:
         raise click.UsageError(
             f"{graph.name} has no {' and no '.join(missing)} triples, without which no model can be chosen or tested. Use "
@@ -153,17 +155,53 @@ def _split(path: Path, directory: Path, seed: int) -> dict[str, Path]:
         parts = factory.split(list(SHARES), random_state=seed)
     except Exception as error:
         message = (
-            f"{path} cannot be read and split: {error!r}. Give a file of at least ten triples, one per line, with head, "
-            f"relation and tail separated by tabs."
+            f"{path} cannot be split into training, validation and test triples: {error!r}. Give a file of at least ten "
+            f"triples."
         )
         raise click.BadParameter(message, param_hint="--training") from error
-    directory.mkdir(exist_ok=True)
     paths = {name: directory / f"{name}.tsv" for name in SPLITS}
-    for target, part in zip(paths.values(), parts, strict=True):
-        pd.DataFrame(part.triples).to_csv(target, sep="\t", header=False, index=False)
+    texts = ["".join("\t".join(triple) + "\n" for triple in part.triples) for part in parts]
+    new = {target: text for target, text in zip(paths.values(), texts, strict=True) if _read(target) != text}
+    other = [str(target) for target in new if target.exists()]
+    if other:
+        raise click.UsageError(
+            f"{directory} has other triples than those of {path} with seed {seed}, in {', '.join(other)}. Searches so far "
+            f"may have been trained on them. Use another --output."
+        )
+    directory.mkdir(exist_ok=True)
+    for target, text in new.items():
+        target.write_text(text, encoding="utf-8", newline="\n")
     sizes = ", ".join(f"{part.num_triples:,} for {name}" for name, part in zip(SPLITS, parts, strict=True))
     click.echo(f"{path.name} has been split into {directory}/: {sizes}, with seed {seed}.")
     return paths
+
+
+def _read(path: Path) -> str | None:
+    """Read a file, if it exists."""
+    return path.read_bytes().decode("utf-8", errors="replace") if path.is_file() else None
+
+
+def _own(tuner: Tuner, output: Path, storage: str, force: bool) -> None:
+    """Let the results in a directory belong to this search, and refuse to overwrite those of another one."""
+    owner = output / OWNER
+    settings = json.dumps(tuner.space.settings, indent=2, ensure_ascii=False) + "\n"
+    if _read(owner) == settings:
+        return
+    results = [output / name for name in (*RESULTS, OWNER)]
+    try:
+        check_free(results, force, source=", and not from this search")
+    except click.UsageError:
+        if not tuner.started:
+            # nothing is left of a search that was not begun
+            optuna.delete_study(study_name=tuner.study.study_name, storage=storage)
+        raise
+    for path in results:
+        # or the model of the other search could be taken for one of this
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    owner.write_text(settings, encoding="utf-8", newline="\n")
 
 
 def _open(space: Space, output: Path, storage: str) -> Tuner:

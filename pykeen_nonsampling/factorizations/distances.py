@@ -21,6 +21,7 @@ from pykeen.nn.modules import (
 )
 from torch import Tensor
 
+from ..parameters import as_number
 from .base import NotDecomposableError, check_complex, check_real
 from .diagonal import COMPLEX_TERMS, split_complex
 from .trilinear import Layout, Term, TrilinearFactorization
@@ -85,12 +86,8 @@ class SquaredDistanceFactorization(TrilinearFactorization):
         self._check_norm(interaction)
         scale = self.default_scale if scale is None else scale
         offset = self.default_offset if offset is None else offset
-        if not (math.isfinite(scale) and scale > 0):
-            raise ValueError(f"scale={scale} would not rank close triples first: choose a finite scale > 0, e.g. scale=1/3.")
-        if not math.isfinite(offset):
-            raise ValueError(f"offset={offset} gives no finite score: choose a finite offset, e.g. offset=1.")
-        self.scale = scale
-        self.offset = offset
+        self.scale = as_number("scale", scale, 0.5, above=0, otherwise=", which ranks close triples first")
+        self.offset = as_number("offset", offset, 1.0)
         self.squares = not interaction.power_norm
         self._lay_out()
 
@@ -267,12 +264,13 @@ class RotatEFactorization(SquaredDistanceFactorization):
         (r,) = representations
         with torch.no_grad():
             absolute = r.abs()
-            if absolute.numel() and (absolute - 1).abs().max() > 1e-3:
+            # without values, only shapes are of interest
+            if absolute.numel() and not absolute.is_meta and (absolute - 1).abs().max() > 1e-3:
                 raise NotDecomposableError(
                     f"RotatE needs rotations, but there are relations with absolute values from {absolute.min():.3g} to "
-                    f"{absolute.max():.3g}, for which even PyKEEN's score is ambiguous. Keep them at 1, as model='RotatE' "
-                    f"does, e.g. with relation_representations_kwargs=dict(initializer='init_phases', "
-                    f"constrainer='complex_normalize')."
+                    f"{absolute.max():.3g}, for which even PyKEEN's score is ambiguous. Keep them at 1 in each step, as "
+                    f"model='RotatE' does with its default, relation_constrainer='complex_normalize', or with "
+                    f"relation_representations_kwargs=dict(initializer='init_phases', constrainer='complex_normalize')."
                 )
         # the same value, but its gradient does not point away from the rotations, where a step would be undone
         return split_complex(r / r.abs())

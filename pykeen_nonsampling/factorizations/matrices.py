@@ -179,7 +179,7 @@ class NTNFactorization(MatrixFactorization):
     def __init__(self, interaction: NTNInteraction):
         """Initialize the factorization."""
         super().__init__(interaction)
-        check_identity("NTN", interaction.activation, "non_linearity=torch.nn.Identity()")
+        check_identity("NTN", interaction.activation, "non_linearity")
 
     # docstr-coverage: inherited
     def heads(self, *representations: Tensor) -> Tensor:  # noqa: D102
@@ -194,10 +194,16 @@ class NTNFactorization(MatrixFactorization):
         return torch.cat([top, bottom[:, None]], dim=1)
 
 
-def check_identity(name: str, activation: nn.Module, fix: str) -> None:
-    """Refuse an activation function other than the identity."""
+def check_identity(name: str, activation: nn.Module, parameter: str) -> None:
+    """Refuse an activation function other than the identity.
+
+    :param name: the name of the interaction
+    :param activation: its activation function
+    :param parameter: the parameter that sets it
+    :raises NotDecomposableError: if it is not the identity
+    """
     if not isinstance(activation, nn.Identity):
         raise NotDecomposableError(
             f"{name} with {activation} cannot be decomposed: a non-linear function is applied to a combination of head "
-            f"and relation. Leave it out, with model_kwargs=dict({fix})."
+            f"and relation. Leave it out, with model_kwargs=dict({parameter}='identity')."
         )

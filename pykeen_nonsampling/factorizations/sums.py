@@ -66,8 +66,8 @@ class ProjEFactorization(SumFactorization):
     def __init__(self, interaction: ProjEInteraction):
         """Initialize the factorization."""
         super().__init__(interaction)
-        check_identity("ProjE", interaction.inner_activation, "inner_non_linearity=torch.nn.Identity()")
-        check_identity("ProjE", interaction.outer_activation, "outer_activation=torch.nn.Identity()")
+        check_identity("ProjE", interaction.inner_activation, "inner_non_linearity")
+        check_identity("ProjE", interaction.outer_activation, "outer_activation")
 
     # docstr-coverage: inherited
     def relations(self, *representations: Tensor) -> Tensor:  # noqa: D102
@@ -88,7 +88,7 @@ class CrossEFactorization(SumFactorization):
     def __init__(self, interaction: CrossEInteraction):
         """Initialize the factorization."""
         super().__init__(interaction)
-        check_identity("CrossE", interaction.activation, "combination_activation=torch.nn.Identity()")
+        check_identity("CrossE", interaction.activation, "combination_activation")
         if interaction.dropout is not None and interaction.dropout.p:
             raise NotDecomposableError(
                 f"CrossE with a dropout rate of {interaction.dropout.p} cannot be decomposed: it acts on each query "

@@ -4,9 +4,11 @@ Of all triples, only the observed ones are looked at one by one, and that is whe
 knows about speed: a :class:`Problem` is data, and a sweep is whatever turns it into a sum and its gradients.
 """
 
-from .base import Gradients, Problem, Sweep, check_memory_budget, free_memory, sum_of_costs
+from .base import Gradients, Problem, Sweep, sum_of_costs
 from .choice import fastest_sweep
+from .memory import check_memory_budget, free_memory
 from .plain import PlainSweep, block_size
+from .threads import warn_if_forked
 
 __all__ = [
     "Gradients",
@@ -18,4 +20,5 @@ __all__ = [
     "fastest_sweep",
     "free_memory",
     "sum_of_costs",
+    "warn_if_forked",
 ]

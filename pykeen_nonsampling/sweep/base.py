@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,8 +19,6 @@ __all__ = [
     "Gradients",
     "Problem",
     "Sweep",
-    "check_memory_budget",
-    "free_memory",
     "sum_of_costs",
 ]
 
@@ -111,18 +108,3 @@ def sum_of_costs(problem: Problem, sweep: Sweep) -> Tensor:
         candidates=candidates,
     )
     return _SumOfCosts.apply(problem, sweep, differentiate, *inputs)
-
-
-def free_memory(device: torch.device) -> int:
-    """Return the number of free bytes on a device; 1 GB, if the device does not tell."""
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    if device.type == "cpu" and "SC_AVPHYS_PAGES" in os.sysconf_names:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return 2**30
-
-
-def check_memory_budget(memory_budget: int | None) -> None:
-    """Refuse a budget that holds nothing."""
-    if memory_budget is not None and memory_budget < 1:
-        raise ValueError(f"memory_budget must be ≥ 1 byte, got {memory_budget}. Remove it to use what is free.")

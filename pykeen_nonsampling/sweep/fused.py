@@ -13,25 +13,16 @@ from ..moments import ScoreMoments
 from ..objectives import Costs, Scores, SquaredObjective
 from ..triples import TripleIndex
 from . import kernels
-from .base import Gradients, Problem, free_memory
+from .base import Gradients, Problem
 from .candidates import Candidates
 from .plain import PlainSweep, add_norms, zero_gradients
-from .plan import Plan, Rows
+from .plan import Plan, Rows, limit_parts, query_block_size
 from .threads import num_threads
 from .work import Work
 
 __all__ = [
     "FusedSweep",
 ]
-
-#: The number of elements of a matrix of queries: three of these, in single precision, fit a last-level cache
-CACHED_ELEMENTS = 2**20
-
-#: The number of matrices of queries that are alive at the same time
-MATRICES = 4
-
-#: The number of bytes for the gradients by relations of all threads. If they take more, there are fewer threads.
-RELATION_MEMORY = 2**28
 
 
 class FusedSweep:
@@ -114,15 +105,12 @@ class FusedSweep:
     def _num_parts(self, problem: Problem) -> int:
         """Determine the number of threads: as many as there is memory for, since each has its own gradient by relations."""
         relations = problem.relations
-        memory = RELATION_MEMORY if self.memory_budget is None else self.memory_budget
-        return max(1, min(num_threads(), memory // max(1, relations.numel() * relations.element_size())))
+        return limit_parts(num_threads(), relations.numel() * relations.element_size(), self.memory_budget)
 
     def _size(self, problem: Problem) -> int:
         """Determine the number of queries in a block."""
         x = problem.answers
-        memory = free_memory(x.device) // 4 if self.memory_budget is None else self.memory_budget
-        elements = min(CACHED_ELEMENTS, memory // (MATRICES * x.element_size()))
-        return max(1, elements // max(1, x.shape[1]))
+        return query_block_size(x.shape[1], x.element_size(), self.memory_budget)
 
 
 def _solve(

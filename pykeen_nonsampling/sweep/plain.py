@@ -11,7 +11,8 @@ from torch import Tensor
 from ..moments import ScoreMoments
 from ..objectives import Scores
 from ..triples import TripleIndex
-from .base import Gradients, Problem, free_memory
+from .base import Gradients, Problem
+from .memory import free_memory
 from .products import Block, Products, products_for
 from .ranges import RangeProducts
 

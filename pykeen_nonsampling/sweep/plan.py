@@ -11,11 +11,47 @@ from torch import Tensor
 from torch.nn import functional
 
 from ..triples import QUERY_COST, SideWeights, TripleIndex, expand_ranges
+from .memory import free_memory
 
 __all__ = [
     "Plan",
     "Rows",
+    "limit_parts",
+    "query_block_size",
 ]
+
+#: The number of elements of a matrix of queries: three of these, in single precision, fit a last-level cache
+CACHED_ELEMENTS = 2**20
+
+#: The number of matrices of queries that are alive at the same time
+MATRICES = 4
+
+#: The number of bytes for the gradients by relations of all threads. If they take more, there are fewer threads.
+RELATION_MEMORY = 2**28
+
+
+def query_block_size(width: int, itemsize: int, memory_budget: int | None = None) -> int:
+    """Determine the number of queries that meet all candidates at once.
+
+    :param width: the number of features
+    :param itemsize: the number of bytes of a feature
+    :param memory_budget: the number of bytes to use at most. By default, a quarter of what is free.
+    :return: the number of queries, at least one
+    """
+    memory = free_memory(torch.device("cpu")) // 4 if memory_budget is None else memory_budget
+    return max(1, min(CACHED_ELEMENTS, memory // (MATRICES * itemsize)) // max(1, width))
+
+
+def limit_parts(parts: int, relation_bytes: int, memory_budget: int | None = None) -> int:
+    """Limit the number of parts to divide the work into, each with its own gradient by relations, to what fits.
+
+    :param parts: the number of parts, at most
+    :param relation_bytes: the bytes of the features of all relations
+    :param memory_budget: the number of bytes to use at most
+    :return: the number of parts, at least one
+    """
+    memory = RELATION_MEMORY if memory_budget is None else memory_budget
+    return max(1, min(parts, memory // max(1, relation_bytes)))
 
 
 @dataclass(frozen=True)

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import functools
+import logging
 import os
+import threading
 
 import torch
 
 __all__ = [
     "num_threads",
+    "warn_if_forked",
 ]
 
+logger = logging.getLogger(__name__)
+
 _forked = False
+
+#: Two trainings that start at once would each find the settings of the other one
+_launching = threading.Lock()
 
 
 def _note_fork() -> None:
@@ -23,13 +31,25 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_note_fork)
 
 
+def warn_if_forked() -> None:
+    """Warn in a forked process that PyTorch itself may wait forever for threads of its parent."""
+    if _forked and torch.get_num_threads() > 1:
+        logger.warning(
+            "This process was forked. If PyTorch had several threads before, it now waits for them forever. Start processes "
+            "with multiprocessing.get_context('spawn'), or call torch.set_num_threads(1) before the fork."
+        )
+
+
 def num_threads() -> int:
     """Return the number of threads to use: PyTorch's, or one, if there is no way to share them.
 
     A forked process has none of the threads that OpenMP started in its parent, and would wait for them forever.
     """
     threads = torch.get_num_threads()
-    return threads if threads > 1 and not _forked and _launch() else 1
+    if threads == 1 or _forked:
+        return 1
+    with _launching:
+        return threads if _launch() else 1
 
 
 @functools.cache

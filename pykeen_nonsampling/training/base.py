@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -15,6 +14,7 @@ from class_resolver import HintOrType, OptionalKwargs
 from pykeen.losses import loss_resolver
 from pykeen.models import ERModel
 from pykeen.sampling import NegativeSampler
+from pykeen.training import NonFiniteLossError
 from pykeen.triples import CoreTriplesFactory
 from pykeen.triples.weights import LossWeighter, loss_weighter_resolver
 from torch import Tensor
@@ -22,18 +22,20 @@ from torch.utils.data import DataLoader
 
 from .. import _compat
 from ..factorizations import Factorization, ScoreMoments, Weights
-from ..features import Features, factorize_model, features, represent
+from ..features import Features, check_relations, factorize_model, features, represent
 from ..losses import AutomaticLoss, MomentLoss, NonSamplingLoss, check_loss
 from ..objectives import Objective, sum_of_norms
-from ..sweep import Sweep, check_memory_budget, fastest_sweep
+from ..planning import Counts, Task, check_room
+from ..sweep import Sweep, check_memory_budget, fastest_sweep, warn_if_forked
 from ..triples import Batch, Batches, Side, TripleIndex
-from ..weighting import weigh_triples
+from ..weighting import check_precision, weigh_triples
+from .advice import advise_smaller_scores, advise_smaller_steps, explain_non_finite_loss
+from .arguments import check_negative_sampler, check_numbers, check_training_arguments
 from .parallel import ParallelTrainingLoop
 from .setup import describe_graph, describe_weights, plain
 
 __all__ = [
     "FactorizedTrainingLoop",
-    "check_negative_sampler",
     "derived",
 ]
 
@@ -41,6 +43,9 @@ logger = logging.getLogger(__name__)
 
 #: Fewer optimizer steps than this suggest that the user forgot to set the number of epochs
 FEW_STEPS = 20
+
+#: A loss that has become so many times as large as the first one has not been minimized
+DIVERGED = 10.0
 
 #: What was derived before the training loop was created, to be logged together with what it derives itself
 derived: ContextVar[Mapping[str, Any]] = ContextVar("derived", default={})  # noqa: B039
@@ -66,6 +71,8 @@ class FactorizedTrainingLoop(ParallelTrainingLoop, ABC):
     model: ERModel
     #: the weights of all triples as negatives, in addition to c⁻
     _weights: Weights
+    #: the number of bytes for intermediate results, if there is not enough memory for as many as are useful
+    _budget: int | None = None
     _sub_batch_size: int | None = None
     _random_states: tuple[Tensor, Tensor | None]
     #: whether the first batch has been looked at
@@ -130,7 +137,8 @@ class FactorizedTrainingLoop(ParallelTrainingLoop, ABC):
     def train(  # type: ignore[override]  # noqa: D102
         self, triples_factory: CoreTriplesFactory, num_epochs: int = 1, batch_size: int | None = None, **kwargs: Any
     ) -> list[float] | None:
-        _check_training_arguments(triples_factory.num_entities, batch_size=batch_size, **kwargs)
+        check_training_arguments(triples_factory.num_entities, num_epochs=num_epochs, batch_size=batch_size, **kwargs)
+        warn_if_forked()
         # before PyKEEN looks at a checkpoint, which is compared with what is derived here
         self.__dict__.pop("_factorization", None)
         self._indexed.clear()
@@ -140,7 +148,9 @@ class FactorizedTrainingLoop(ParallelTrainingLoop, ABC):
 
     def _prepare(self, triples_factory: CoreTriplesFactory, label_smoothing: float) -> None:
         """Index the triples to train on, check the loss, derive the weights that the user left out, and record them."""
+        check_numbers(self.model, self._dtype)
         index = self._index(triples_factory)
+        self._budget = check_room(self, index, self._task(index, triples_factory))
         self._try_features()
         if self.model.loss is not self._resolved_loss:
             self._given_loss = self.model.loss
@@ -157,6 +167,7 @@ class FactorizedTrainingLoop(ParallelTrainingLoop, ABC):
                 f"duality_weight={self.loss.duality_weight} applies to scores that are products of a query and an answer, "
                 f"but the score of {type(self.model).__name__} is a distance. Remove it from loss_kwargs."
             )
+        check_precision(self.loss, self._dtype)
         self._weights = weigh_triples(self.loss, index, self._dtype)
         self._indexed[id(triples_factory)] = triples_factory, Batch(self._sides(index, triples_factory))
         name = loss_resolver.normalize_inst(self.loss)
@@ -167,6 +178,24 @@ class FactorizedTrainingLoop(ParallelTrainingLoop, ABC):
         if choices:
             logger.info("Derived from graph and model: %s", ", ".join(f"{key}={value!r}" for key, value in choices.items()))
 
+    def _task(self, index: TripleIndex, triples_factory: CoreTriplesFactory) -> Task:
+        """Say what is trained, for an estimate of the memory."""
+        target, inverse = getattr(self, "target", None), triples_factory.create_inverse_triples
+        return self.plan_task(self.model.loss, self._factorization.family, Counts.of_index(index), inverse, target)
+
+    @classmethod
+    def plan_task(cls, loss: Any, family: str, counts: Counts, inverse: bool = False, target: Any = None) -> Task:
+        """Say what would be trained, for an estimate of the memory.
+
+        :param loss: the loss; the one that suits, if there is none
+        :param family: the family of the model's factorization
+        :param counts: the numbers of the graph
+        :param inverse: whether there are inverse triples
+        :param target: the end of a triple to predict
+        :return: the task
+        """
+        return Task.of(loss, family, counts)
+
     def _try_features(self) -> None:
         """Let a model whose features cannot be computed fail now, before PyKEEN resets its parameters."""
         training = self.model.training
@@ -174,6 +203,7 @@ class FactorizedTrainingLoop(ParallelTrainingLoop, ABC):
         try:
             with torch.no_grad():
                 features(self.model, self._factorization, mode=self.mode)
+            check_relations(self.model, self._factorization)
         finally:
             self.model.train(training)
 
@@ -211,16 +241,29 @@ class FactorizedTrainingLoop(ParallelTrainingLoop, ABC):
             )
         try:
             with _compat.cheap_garbage_collection(), _compat.quiet_schedulers():
-                return super()._train(triples_factory=triples_factory, **_compat.with_gradient_clipping(**kwargs))
+                losses = super()._train(triples_factory=triples_factory, **_compat.with_gradient_clipping(**kwargs))
         finally:
             # their memory is no longer needed
             self.__dict__.pop("_sweep", None)
             self._mine = None
+        if losses and losses[-1] > DIVERGED * losses[0] > 0:
+            logger.warning(
+                "The loss has grown from %.3g in the first epoch to %.3g in the last one, so the model has not learned what "
+                "it should. %s",
+                losses[0],
+                losses[-1],
+                advise_smaller_steps(self.optimizer),
+            )
+        return losses
 
     # docstr-coverage: inherited
     def _train_epoch(self, **kwargs: Any) -> float:  # type: ignore[override]
-        # a batch of whole queries may have more triples than the batch size, by which PyKEEN would split it
-        return super()._train_epoch(**{**kwargs, "sub_batch_size": self._sub_batch_size})
+        try:
+            # a batch of whole queries may have more triples than the batch size, by which PyKEEN would split it
+            return super()._train_epoch(**{**kwargs, "sub_batch_size": self._sub_batch_size})
+        except NonFiniteLossError as error:
+            stepped = bool(self.losses_per_epochs) or len(kwargs["batches"]) > 1
+            raise NonFiniteLossError(explain_non_finite_loss(self, kwargs["epoch"], stepped)) from error
 
     @cached_property
     def _factorization(self) -> Factorization:
@@ -230,7 +273,7 @@ class FactorizedTrainingLoop(ParallelTrainingLoop, ABC):
     @cached_property
     def _sweep(self) -> Sweep:
         """The way to visit the observed triples."""
-        return fastest_sweep(self.memory_budget)
+        return fastest_sweep(self._budget)
 
     @property
     def num_entities(self) -> int:
@@ -353,7 +396,7 @@ class FactorizedTrainingLoop(ParallelTrainingLoop, ABC):
                 "Before the first step, the mean square of all scores is %.3g, but false triples should score 0 and true "
                 "ones 1, so most of the training will be spent on shrinking scores. %s",
                 mean_square,
-                _advise_smaller_scores(self.model),
+                advise_smaller_scores(self.model),
             )
 
     def _align_random_states(self, first: bool) -> None:
@@ -367,61 +410,3 @@ class FactorizedTrainingLoop(ParallelTrainingLoop, ABC):
         torch.set_rng_state(cpu_state)
         if cuda_state is not None:
             torch.cuda.set_rng_state(cuda_state, device)
-
-
-def _advise_smaller_scores(model: ERModel) -> str:
-    """Say how to start a model with smaller scores, in terms of its own parameters."""
-    parameters = inspect.signature(type(model)).parameters
-    names = ("entity_initializer", "base_entity_initializer", "relation_initializer")
-    initializers = [name for name in names if name in parameters]
-    if initializers:
-        arguments = ", ".join(f"{name}='xavier_normal'" for name in initializers)
-        return f"Start with smaller vectors, e.g. model_kwargs=dict({arguments})."
-    if type(model) is ERModel or set(parameters) <= {"kwargs"}:
-        # made of an interaction, also by pipeline(interaction=…)
-        vectors = "dict(shape=…, initializer='xavier_normal')"
-        return (
-            f"Start with smaller vectors, e.g. model=pykeen.models.ERModel, model_kwargs=dict(interaction=…, "
-            f"entity_representations_kwargs={vectors}, relation_representations_kwargs={vectors})."
-        )
-    return "Use a smaller learning rate, e.g. optimizer='Adam', optimizer_kwargs=dict(lr=1e-4)."
-
-
-def check_negative_sampler(negative_sampler: HintOrType[NegativeSampler], negative_sampler_kwargs: OptionalKwargs) -> None:
-    """Refuse a negative sampler."""
-    if negative_sampler is None and not negative_sampler_kwargs:
-        return
-    raise ValueError(
-        f"{negative_sampler=} with {negative_sampler_kwargs=} does not apply here: this loop trains on every negative "
-        f"triple, so there is nothing to sample. Remove it, or use training_loop='slcwa'."
-    )
-
-
-def _check_training_arguments(
-    num_entities: int,
-    *,
-    batch_size: int | None = None,
-    sub_batch_size: int | None = None,
-    slice_size: int | None = None,
-    label_smoothing: float = 0.0,
-    sampler: str | None = None,
-    **_kwargs: Any,
-) -> None:
-    """Refuse arguments of :meth:`TrainingLoop.train` that have no meaning here."""
-    if slice_size is not None:
-        raise ValueError(
-            f"{slice_size=} does not apply here: this loop scores no candidates that could be sliced. Remove it; to limit "
-            f"the memory, set sub_batch_size instead."
-        )
-    if sampler is not None:
-        raise ValueError(
-            f"{sampler=} does not apply here: this loop trains on the whole graph, so there is no subgraph to sample. "
-            f"Remove it."
-        )
-    for name, size in (("batch_size", batch_size), ("sub_batch_size", sub_batch_size)):
-        if size is not None and size < 1:
-            raise ValueError(f"{name} must be ≥ 1, got {size}. Remove it to train on the whole graph.")
-    if not 0 <= label_smoothing < 1:
-        raise ValueError(f"label_smoothing must be ≥ 0 and < 1, got {label_smoothing}.")
-    if label_smoothing and num_entities < 2:
-        raise ValueError(f"{label_smoothing=} is spread over all other entities, but there is only one. Remove it.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from pykeen.triples import CoreTriplesFactory
@@ -12,6 +13,7 @@ from torch import Tensor
 from ..features import Features
 from ..losses import MomentLoss, NonSamplingLoss
 from ..objectives import Objective, Scores
+from ..planning import Counts, Task
 from ..sweep import Problem, sum_of_costs
 from ..triples import Batch, Side, TripleIndex
 from ..weighting import closed_world_defaults, weigh_closed_world
@@ -39,6 +41,11 @@ class NonSamplingTrainingLoop(FactorizedTrainingLoop):
     By default, one epoch is one optimizer step on the whole graph. With a ``batch_size``, each mini-batch of queries comes
     with its share of the sum over all triples, so that the batches of an epoch add up to the whole loss.
     """
+
+    # docstr-coverage: inherited
+    @classmethod
+    def plan_task(cls, loss: Any, family: str, counts: Counts, inverse: bool = False, target: Any = None) -> Task:  # noqa: D102
+        return Task.of(loss, family, counts, closed_world=True)
 
     # docstr-coverage: inherited
     def _check_objective(self, objective: Objective) -> None:

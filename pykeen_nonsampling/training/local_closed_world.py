@@ -14,6 +14,7 @@ from ..features import Features
 from ..losses import MomentLoss
 from ..moments import Moments
 from ..objectives import Objective
+from ..planning import Counts, Task
 from ..sweep import Problem, sum_of_costs
 from ..triples import Batch, Side, TripleIndex
 from ..weighting import local_closed_world_defaults, suitable_loss, weigh_local_closed_world
@@ -67,12 +68,19 @@ class NonSamplingLCWATrainingLoop(FactorizedTrainingLoop):
         :raises ValueError: if there is no such end
         """
         super().__init__(**kwargs)
-        if target is not None and target not in TARGETS:
+        # a list cannot be looked up, and False is the same key as 0
+        known = isinstance(target, (str, int)) and not isinstance(target, bool) and target in TARGETS
+        if target is not None and not known:
             raise ValueError(
                 f"{target=} is not an end of a triple whose candidates are entities: use 'tail', 'head' or 'both', "
                 f"e.g. training_loop_kwargs=dict(target='both')."
             )
         self.target = target
+
+    # docstr-coverage: inherited
+    @classmethod
+    def plan_task(cls, loss: Any, family: str, counts: Counts, inverse: bool = False, target: Any = None) -> Task:  # noqa: D102
+        return Task.of(loss, family, counts, sides=len(_targets(inverse, target)))
 
     # docstr-coverage: inherited
     def _suitable_loss(self, index: TripleIndex) -> type[MomentLoss]:
@@ -84,9 +92,8 @@ class NonSamplingLCWATrainingLoop(FactorizedTrainingLoop):
 
     # docstr-coverage: inherited
     def _sides(self, index: TripleIndex, triples_factory: CoreTriplesFactory) -> Sequence[Side]:
-        default = LABEL_TAIL if triples_factory.create_inverse_triples else "both"
         sides = []
-        for target in TARGETS[default if self.target is None else self.target]:
+        for target in _targets(triples_factory.create_inverse_triples, self.target):
             side = Side(target, index.reverse() if target == LABEL_HEAD else index)
             weights = weigh_local_closed_world(self.loss, side, self._weights, self._weighter, self._dtype)
             sides.append(replace(side, weights=weights))
@@ -119,3 +126,9 @@ class NonSamplingLCWATrainingLoop(FactorizedTrainingLoop):
             problem = Problem(side, form, objective, given, relations, answers, candidates, self.loss.duality_weight or 0.0)
             total = total + sum_of_costs(problem, self._sweep)
         return total
+
+
+def _targets(inverse: bool, target: Target | int | None) -> Sequence[Target]:
+    """List the ends of triples to predict. With inverse triples, the heads are the tails of these."""
+    default = LABEL_TAIL if inverse else "both"
+    return TARGETS[default if target is None else target]

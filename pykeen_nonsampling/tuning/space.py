@@ -6,7 +6,7 @@ import inspect
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from random import Random
 from typing import Any, NamedTuple, cast
 
@@ -19,8 +19,9 @@ from pykeen.losses import loss_resolver
 from pykeen.models import Model, model_resolver
 
 from ..losses import MomentLoss
+from ..planning import Outline, outline
 from ..recipes import learning_rate, model_defaults
-from ..search import LEARNING_RATES, Outline, default_loss, fits, known_losses, limit_sizes, loss_ranges, outline
+from ..search import LEARNING_RATES, default_loss, fits, known_losses, limit_sizes, loss_ranges
 from ..sweep import free_memory
 from ..training import NonSamplingLCWATrainingLoop
 
@@ -129,7 +130,7 @@ class Space:
 
             highs = limit_sizes({"d": (1, dimension)}, fitting)
             if highs is None:
-                needed = self._outline(name, 1, inverse=True).memory()
+                needed = self._outline(name, 1, inverse=True).memory().total
                 raise ValueError(
                     f"{name} with a single dimension needs about {needed / 1e9:.3g} GB, more than half of the free memory, "
                     f"{memory / 1e9:.3g} GB. Use another model, or a smaller graph."
@@ -146,7 +147,8 @@ class Space:
 
     def _outline(self, model: str, dimension: int, inverse: bool) -> Outline:
         cls, factory = self.classes[model], self.graph.datasets[inverse].training
-        return outline(cls, {**model_defaults(cls), "embedding_dim": dimension}, factory)
+        task = partial(NonSamplingLCWATrainingLoop.plan_task, None, inverse=inverse)
+        return outline(cls, {**model_defaults(cls), "embedding_dim": dimension}, factory, task)
 
     def default(self, model: str) -> dict[str, Any]:
         """Return the parameters of a trial with the defaults of a model."""

@@ -207,7 +207,7 @@ class Tuner(Trials):
     def _check_memory(self, configuration: Mapping[str, Any], inverse: bool) -> None:
         """Refuse a trial that other processes have left no memory for."""
         dimension = configuration["model_kwargs"]["embedding_dim"]
-        needed = self.space._outline(configuration["model"], dimension, inverse).memory()
+        needed = self.space._outline(configuration["model"], dimension, inverse).memory().total
         free = free_memory(torch.device("cpu"))
         if needed > free:
             raise MemoryError(f"about {needed / 1e9:.3g} GB are needed, and {free / 1e9:.3g} GB are free")

@@ -1,0 +1,127 @@
+"""What is trained, in numbers: the sizes of a graph, and what of a loss memory depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from pykeen.triples import CoreTriplesFactory
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from ..losses import AutomaticLoss, MomentLoss, NonSamplingLoss, StandardizedLoss, as_exponent
+from ..triples import TripleIndex
+from ..weighting import choose_loss, constant
+
+__all__ = [
+    "Counts",
+    "Task",
+    "TaskOf",
+]
+
+
+@dataclass(frozen=True)
+class Counts:
+    """The numbers of a graph that memory and time depend on."""
+
+    num_entities: int
+    #: as the model knows them, including inverse ones
+    num_relations: int
+    #: to train on, including inverse ones
+    num_triples: int
+    #: the numbers of distinct pairs of head and relation, and of relation and tail
+    num_queries: tuple[int, int]
+
+    @classmethod
+    def of(cls, factory: CoreTriplesFactory) -> Counts:
+        """Count what is in a factory. Kept, since that takes a while."""
+        # factories have no hash, but each has triples of its own
+        known = _COUNTED.setdefault(factory.mapped_triples, {})
+        sizes = factory.num_entities, factory.num_relations
+        if sizes not in known:
+            known[sizes] = cls.of_index(TripleIndex.from_factory(factory, *sizes))
+        return known[sizes]
+
+    @classmethod
+    def of_index(cls, index: TripleIndex) -> Counts:
+        """Count what is in an index."""
+        relations = index.pairs[:, 1].index_select(0, index.query_index)
+        others = len((relations * index.num_entities + index.answers).unique())
+        return cls(index.num_entities, index.num_relations, len(index), (index.num_queries, others))
+
+    def factory(self) -> CoreTriplesFactory:
+        """Make a factory of a single triple for models of the same sizes."""
+        return CoreTriplesFactory(torch.zeros(1, 3, dtype=torch.long), self.num_entities, self.num_relations)
+
+
+_COUNTED: Any = WeakTensorKeyDictionary()
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is trained, as far as memory depends on it."""
+
+    #: whether every triple that is not observed is a negative, or only the candidates of observed queries
+    closed_world: bool = False
+    #: the number of ends of triples whose queries are visited
+    sides: int = 2
+    #: whether candidates have weights
+    weighted: bool = True
+    #: whether candidates in the range of a relation weigh more
+    ranges: bool = False
+    #: whether the norms of vectors are part of the loss
+    regularized: bool = True
+    #: the number of tensors, as large as all parameters, that the optimizer keeps: those of Adam
+    optimizer_copies: int = 2
+
+    @classmethod
+    def of(cls, loss: Any, family: str, counts: Counts, closed_world: bool = False, sides: int = 2) -> Task:
+        """Find out what a loss needs; what it leaves open has the default for graph and model.
+
+        :param loss: the loss; the one that suits, if there is none
+        :param family: the family of the model's factorization
+        :param counts: the numbers of the graph
+        :param closed_world: whether every triple that is not observed is a negative
+        :param sides: the number of ends of triples that are predicted
+        :return: the task
+        """
+        if not isinstance(loss, MomentLoss):
+            loss = AutomaticLoss()
+        if isinstance(loss, AutomaticLoss):
+            suitable = choose_loss(counts.num_entities, counts.num_triples, family)
+            loss = loss.become(NonSamplingLoss if closed_world else suitable)
+        standardized = isinstance(loss, StandardizedLoss)
+        regularization = "regularization" + (" in the closed world" if closed_world else "")
+        by_entity = [as_exponent(getattr(loss, name)) for name in ("head_weight", "tail_weight")]
+        defaults = {
+            "candidate_weight": 0.0 if standardized else constant("exponent of candidates", family),
+            "range_weight": constant("exponent of ranges", family),
+            "regularization_weight": constant(
+                "regularization of the standardized loss" if standardized else regularization, family
+            ),
+        }
+        candidates, ranges, regularized = (
+            bool(as_exponent(default if getattr(loss, name) is None else getattr(loss, name)))
+            for name, default in defaults.items()
+        )
+        return cls(
+            closed_world=closed_world,
+            sides=1 if closed_world else sides,
+            weighted=any(by_entity) or (candidates and not closed_world),
+            ranges=ranges and not closed_world,
+            regularized=regularized,
+        )
+
+    def with_optimizer(self, optimizer: torch.optim.Optimizer) -> Task:
+        """Return the same task with the state of an optimizer."""
+        defaults = optimizer.defaults
+        if isinstance(optimizer, torch.optim.SGD):
+            return replace(self, optimizer_copies=int(bool(defaults.get("momentum"))))
+        if isinstance(optimizer, torch.optim.Adagrad):
+            return replace(self, optimizer_copies=1)
+        return replace(self, optimizer_copies=2 + bool(defaults.get("amsgrad")))
+
+
+#: From the family of a model's factorization, and the numbers of the graph, to what is trained
+TaskOf = Callable[[str, Counts], Task]

@@ -1,0 +1,87 @@
+"""The command that estimates what a run needs."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from click.testing import CliRunner, Result
+from pykeen.datasets.nations import NATIONS_TRAIN_PATH
+
+from pykeen_nonsampling.cli import main, plan
+
+SIZES = ["--entities", "300000", "--relations", "10", "--triples", "600000"]
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["plan", *arguments])
+
+
+def rows(output: str) -> dict[str, str]:
+    """Read the table."""
+    return {m[1].strip(): m[2].strip() for m in re.finditer(r"^(\S.{24})(\S.*)$", output, flags=re.MULTILINE)}
+
+
+@pytest.mark.parametrize("loop", ["nonsampling", "nonsamplinglcwa"])
+@pytest.mark.parametrize("graph", [["--dataset", "nations"], ["--training", str(NATIONS_TRAIN_PATH)]])
+def test_a_graph(loop: str, graph: list[str]) -> None:
+    result = run(*graph, "--model", "DistMult", "--dim", "20", "--loop", loop)
+    assert result.exit_code == 0, result.output
+    assert f"DistMult with 20 dimensions, {loop}: 14 entities, 55 relations, 1,592 triples, 471 distinct" in result.output
+    table = rows(result.output)
+    assert table["parameters"] == "5.52 kB"
+    assert {"gradients and optimizer", "features", "Gram matrices", "blocks", "index of triples"} < set(table)
+    assert {"training", "evaluation, afterwards"} < set(table)
+    assert re.fullmatch(r"\d.* [kM]B of \d.* that are free", table["total"])
+    assert re.fullmatch(r"[\d.e+]+ m?s \(measured\)", table["time per epoch"])
+
+
+def test_sizes_are_those_of_a_synthetic_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "SAMPLED_TRIPLES", 10_000)
+    result = run("--entities", "2000", "--relations", "10", "--triples", "40000", "--model", "TransE", "--dim", "10")
+    assert result.exit_code == 0, result.output
+    assert "2,000 entities, 10 relations, 40,000 triples" in result.output
+    assert "as in a synthetic graph" in result.output
+    assert "from epochs on a synthetic graph of 1/4 of the size" in rows(result.output)["time per epoch"]
+    scaled = plan.Graph.of_sizes(2000, 10, 40_000, generate=False).counts.num_queries
+    generated = plan.Graph.of_sizes(2000, 10, 40_000, generate=True).counts.num_queries
+    assert scaled == pytest.approx(generated, rel=0.1)
+
+
+def test_a_part_of_a_graph_stands_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = run("--entities", "2000", "--relations", "10", "--triples", "40000", "--generate", "--model", "DistMult")
+    assert result.exit_code == 0, result.output
+    assert "synthetic" not in result.output
+    assert re.search(r"\((measured|from epochs on [\d,]+ of 40,000 triples)\)", rows(result.output)["time per epoch"])
+
+
+def test_advice_if_it_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "free_memory", lambda _: 10**9)
+    arguments = [*SIZES, "--model", "DistMult"]
+    result = run(*arguments, "--dim", "4000")
+    assert result.exit_code == 0, result.output
+    assert rows(result.output)["time per epoch"] == "unknown (not measured, since it does not fit)"
+    advice = re.search(r"does not fit into 1 GB. The largest dimension that does is (\d+): --dim", result.output)
+    assert advice is not None
+    assert 10 < int(advice[1]) < 4000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "Which graph\\? Give either --dataset NAME"),
+        (["--dataset", "nations", "--entities", "3"], "Which graph"),
+        (["--entities", "3"], "all of --entities, --relations and --triples"),
+        (["--dataset", "nations", "--generate"], "--generate goes with"),
+        (["--dataset", "no-such-dataset"], "PyKEEN has no dataset 'no-such-dataset'"),
+        (["--dataset", "nations", "--loss", "softplus"], "SoftplusLoss cannot be used without negative sampling"),
+        (["--dataset", "nations", "scoring_fct_norm=1"], "TransE with p=1 cannot be decomposed"),
+        (["--dataset", "nations", "dim"], "write NAME=VALUE"),
+        (["--entities", "2", "--relations", "1", "--triples", "100"], "do not fit"),
+    ],
+)
+def test_refusals(arguments: list[str], message: str) -> None:
+    result = run("--model", "TransE", *arguments)
+    assert result.exit_code > 0
+    assert re.search(message, " ".join(result.output.split())), result.output
+    assert "Traceback" not in result.output
