@@ -39,6 +39,7 @@ def report(error: Exception) -> None:
 
 def wrap_pipeline(module: ModuleType) -> None:
     """Let pipeline() start from this package's recipe, for its own training loops, and record what was derived."""
+    from .ranks import Ranks
     from .recipes import check_size, complete, difference
     from .recording import RecordedResult
     from .training.base import derived
@@ -55,6 +56,9 @@ def wrap_pipeline(module: ModuleType) -> None:
 
     def run(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> Any:
         completed = complete(without_command_line_defaults(kwargs))
+        if not Ranks.current().is_first:
+            # one of several processes is enough
+            completed["result_tracker"] = None
         # PyKEEN itself looks at the checkpoint before the training loop can
         prepare(completed.get("training_kwargs"))
         tokens = derived.set(difference(completed, kwargs)), running.set(completed)

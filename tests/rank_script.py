@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -46,24 +46,29 @@ CASES: dict[str, tuple[Any, Any, Any, dict[str, Any]]] = {
 }
 
 
-def main(path: str, dtype: str) -> None:
-    if distributed.is_torchelastic_launched():
-        distributed.init_process_group("gloo", timeout=timedelta(minutes=2))
-    results = {}
-    dataset = Nations()
+def train(dtype: torch.dtype) -> dict[str, Any]:
+    """Train all of them in some precision."""
+    dataset, results = Nations(), {}
     for name, (loop, model_cls, loss, options) in CASES.items():
         kwargs = dict(model_defaults(model_cls), triples_factory=dataset.training, embedding_dim=8, random_seed=0, loss=loss)
-        model = model_cls(**kwargs).to(getattr(torch, dtype))
+        model = model_cls(**kwargs).to(dtype)
         trained = loop(model=model, triples_factory=dataset.training, optimizer="Adam", optimizer_kwargs=dict(lr=0.01))
         losses = trained.train(dataset.training, num_epochs=20, use_tqdm=False, **options)
-        metrics = FactorizedRankBasedEvaluator().evaluate(
-            model, dataset.testing.mapped_triples, additional_filter_triples=dataset.training.mapped_triples, use_tqdm=False
+        evaluation = FactorizedRankBasedEvaluator().evaluate(
+            model,
+            dataset.testing.mapped_triples,
+            additional_filter_triples=dataset.training.mapped_triples,
+            use_tqdm=False,
         )
-        parameters = [x.detach() for x in model.parameters()]
-        results[name] = dict(losses=losses, parameters=parameters, metrics=metrics.to_flat_dict())
-    if not distributed.is_initialized() or distributed.get_rank() == 0:
-        torch.save(results, Path(path))
+        metrics = {key: value for key, value in evaluation.to_flat_dict().items() if value == value}
+        results[name] = dict(losses=losses, parameters=[x.detach() for x in model.parameters()], metrics=metrics)
+    return results
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    logging.disable(logging.WARNING)
+    if distributed.is_torchelastic_launched():
+        distributed.init_process_group("gloo", timeout=timedelta(minutes=5))
+    results = {dtype: train(getattr(torch, dtype)) for dtype in ("float64", "float32")}
+    if not distributed.is_initialized() or distributed.get_rank() == 0:
+        torch.save(results, sys.argv[1])

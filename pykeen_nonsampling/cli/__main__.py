@@ -1,5 +1,0 @@
-"""Run the command line as a module."""
-
-from . import main
-
-main()

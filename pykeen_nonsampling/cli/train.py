@@ -1,0 +1,140 @@
+"""Training from a configuration file, in one process or in many."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+import torch
+from pykeen.pipeline.api import PipelineResult, pipeline_from_config
+from pykeen.utils import load_configuration
+from torch import distributed
+
+from ..ranks import RankError, Ranks
+from ..recipes import is_ours
+from .console import POSITIVE, silence
+from .curves import MRR
+from .files import check_free, check_writable, force_option
+
+__all__ = [
+    "command",
+]
+
+#: The metrics to print, by their names in PyKEEN
+METRICS: Mapping[str, str] = {
+    "MRR": MRR,
+    "Hits@1": "both.realistic.hits_at_1",
+    "Hits@10": "both.realistic.hits_at_10",
+}
+
+#: The file for checkpoints, and how many minutes there are between them
+CHECKPOINT, MINUTES = "checkpoint.pt", 5
+
+#: The first file that a finished training leaves
+RESULTS = "results.json"
+
+
+@click.command(name="train")
+@click.argument("configuration", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("training"),
+    show_default=True,
+    help="The directory for model, results and checkpoint; one that all machines share.",
+)
+@click.option(
+    "--timeout",
+    type=POSITIVE,
+    default=10.0,
+    show_default=True,
+    help="The minutes that a process waits for another one before it gives up.",
+)
+@force_option
+def command(configuration: Path, output: Path, timeout: float, force: bool) -> None:
+    """Train from a configuration file, in one process or in many.
+
+    CONFIGURATION is an experiment as for pykeen experiments run. A training that was stopped goes on from its checkpoint.
+    Under torchrun, all processes train one model together, on one machine or on several:
+
+        torchrun --nproc-per-node 4 -m pykeen_nonsampling train configuration.json --output results
+    """
+    config = _load(configuration)
+    with _group(timeout) as ranks:
+        if ranks.is_first:
+            check_free([output / RESULTS], force)
+            check_writable(output, "--output")
+        else:
+            silence()
+        if ranks.size > 1 and not is_ours(config["pipeline"].get("training_loop")):
+            raise click.ClickException(
+                f"training_loop={config['pipeline'].get('training_loop')!r} cannot be divided among processes. Use "
+                f"'nonsamplinglcwa' or 'nonsampling', or start it without torchrun."
+            )
+        try:
+            result = _train(config, output, ranks, force)
+        except (NotImplementedError, TypeError, ValueError, RankError) as error:
+            raise click.ClickException(str(error)) from error
+        if ranks.is_first:
+            _conclude(result, output)
+
+
+def _load(path: Path) -> dict[str, Any]:
+    """Read a configuration."""
+    try:
+        config = load_configuration(path)
+    except Exception as error:
+        raise click.ClickException(f"{path} cannot be read: {error}. Write JSON or YAML, with such a suffix.") from error
+    pipeline = config.get("pipeline") if isinstance(config, Mapping) else None
+    if not isinstance(pipeline, Mapping):
+        raise click.ClickException(
+            f"{path} is not an experiment: it needs an entry 'pipeline' with the arguments of pipeline(), e.g. "
+            f'{{"metadata": {{}}, "pipeline": {{"dataset": "nations", "model": "ComplEx", '
+            f'"training_loop": "nonsamplinglcwa"}}}}.'
+        )
+    return {"metadata": {}, **config, "pipeline": dict(pipeline)}
+
+
+@contextmanager
+def _group(timeout: float) -> Iterator[Ranks]:
+    """Join the other processes, if torchrun has started several, and leave them in the end."""
+    if not distributed.is_available() or not distributed.is_torchelastic_launched():
+        yield Ranks()
+        return
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    backend = "nccl" if torch.cuda.is_available() else "gloo"
+    distributed.init_process_group(backend, timeout=timedelta(minutes=timeout))
+    try:
+        yield Ranks.current()
+    finally:
+        distributed.destroy_process_group()
+
+
+def _train(config: dict[str, Any], output: Path, ranks: Ranks, force: bool) -> PipelineResult:
+    """Run the pipeline, with a checkpoint in the output directory."""
+    pipeline = config["pipeline"]
+    checkpoint = {"checkpoint_name": CHECKPOINT, "checkpoint_directory": str(output), "checkpoint_frequency": MINUTES}
+    pipeline["training_kwargs"] = {**checkpoint, **(pipeline.get("training_kwargs") or {})}
+    if torch.cuda.is_available() and ranks.size > 1:
+        pipeline["device"] = f"cuda:{torch.cuda.current_device()}"
+    # PyKEEN's own would rank all triples in each process
+    pipeline.setdefault("evaluator", "factorized")
+    if force and ranks.is_first and (output / RESULTS).exists():
+        # the training that it belongs to is finished
+        (output / CHECKPOINT).unlink(missing_ok=True)
+        (output / RESULTS).unlink()
+    ranks.same(None)
+    return pipeline_from_config(config)
+
+
+def _conclude(result: PipelineResult, output: Path) -> None:
+    """Write the results, and say what was reached."""
+    result.save_to_directory(output)
+    metrics = ", ".join(f"{name} {result.get_metric(key):.3f}" for name, key in METRICS.items())
+    click.echo(f"{len(result.losses)} epochs. On the test triples: {metrics}.\nModel and results: {output}/")

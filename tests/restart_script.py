@@ -1,0 +1,46 @@
+"""Trains with checkpoints, under torchrun. The second of the processes is killed once, in the middle."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from pykeen.pipeline import pipeline
+from pykeen.training.callbacks import TrainingCallback
+from torch import distributed
+
+
+class Kill(TrainingCallback):
+    def post_epoch(self, epoch: int, epoch_loss: float, **kwargs: Any) -> None:
+        marker = Path(sys.argv[1]) / "killed"
+        if epoch == 6 and distributed.get_rank() == 1 and not marker.exists():
+            marker.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    distributed.init_process_group("gloo", timeout=timedelta(minutes=2))
+    result = pipeline(
+        dataset="nations",
+        model="DistMult",
+        model_kwargs=dict(embedding_dim=8),
+        training_loop="nonsamplinglcwa",
+        training_kwargs=dict(
+            callbacks=Kill,
+            checkpoint_name="x.pt",
+            checkpoint_directory=sys.argv[1],
+            checkpoint_frequency=0,
+            use_tqdm=False,
+        ),
+        epochs=10,
+        evaluator="factorized",
+        random_seed=0,
+    )
+    if distributed.get_rank() == 0:
+        attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
+        (Path(sys.argv[1]) / "result.json").write_text(json.dumps([attempt, result.losses, result.get_metric("mrr")]))
