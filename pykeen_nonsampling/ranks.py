@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import torch
@@ -15,6 +17,7 @@ from .moments import Moments
 __all__ = [
     "RankError",
     "Ranks",
+    "join",
 ]
 
 T = TypeVar("T")
@@ -131,6 +134,38 @@ class Ranks:
         with self._communicating():
             distributed.all_gather_object(values, value)
         return values
+
+
+@contextmanager
+def join(timeout: timedelta) -> Iterator[Ranks]:
+    """Join the other processes, if torchrun has started several, and leave them in the end.
+
+    Each restart has a part of torchrun's store of its own. Otherwise, a process may find the address that another one had
+    before it died.
+
+    :param timeout: how long to wait for another process
+    :yield: the processes
+    """
+    if not distributed.is_available() or not distributed.is_torchelastic_launched():
+        yield Ranks()
+        return
+    from torch.distributed.distributed_c10d import PrefixStore
+    from torch.distributed.rendezvous import rendezvous
+
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    store, rank, size = next(rendezvous("env://", timeout=timeout))
+    distributed.init_process_group(
+        backend="nccl" if torch.cuda.is_available() else "gloo",
+        store=PrefixStore(f"restart {os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store),
+        rank=rank,
+        world_size=size,
+        timeout=timeout,
+    )
+    try:
+        yield Ranks.current()
+    finally:
+        distributed.destroy_process_group()
 
 
 class _Sum(torch.autograd.Function):

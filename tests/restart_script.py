@@ -14,6 +14,8 @@ from pykeen.pipeline import pipeline
 from pykeen.training.callbacks import TrainingCallback
 from torch import distributed
 
+from pykeen_nonsampling.ranks import join
+
 
 class Kill(TrainingCallback):
     def post_epoch(self, epoch: int, epoch_loss: float, **kwargs: Any) -> None:
@@ -24,23 +26,23 @@ class Kill(TrainingCallback):
 
 
 if __name__ == "__main__":
-    distributed.init_process_group("gloo", timeout=timedelta(minutes=2))
-    result = pipeline(
-        dataset="nations",
-        model="DistMult",
-        model_kwargs=dict(embedding_dim=8),
-        training_loop="nonsamplinglcwa",
-        training_kwargs=dict(
-            callbacks=Kill,
-            checkpoint_name="x.pt",
-            checkpoint_directory=sys.argv[1],
-            checkpoint_frequency=0,
-            use_tqdm=False,
-        ),
-        epochs=10,
-        evaluator="factorized",
-        random_seed=0,
-    )
-    if distributed.get_rank() == 0:
-        attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
-        (Path(sys.argv[1]) / "result.json").write_text(json.dumps([attempt, result.losses, result.get_metric("mrr")]))
+    with join(timedelta(minutes=2)) as ranks:
+        result = pipeline(
+            dataset="nations",
+            model="DistMult",
+            model_kwargs=dict(embedding_dim=8),
+            training_loop="nonsamplinglcwa",
+            training_kwargs=dict(
+                callbacks=Kill,
+                checkpoint_name="x.pt",
+                checkpoint_directory=sys.argv[1],
+                checkpoint_frequency=0,
+                use_tqdm=False,
+            ),
+            epochs=10,
+            evaluator="factorized",
+            random_seed=0,
+        )
+        if ranks.is_first:
+            attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
+            (Path(sys.argv[1]) / "result.json").write_text(json.dumps([attempt, result.losses, result.get_metric("mrr")]))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,9 +11,8 @@ import click
 import torch
 from pykeen.pipeline.api import PipelineResult, pipeline_from_config
 from pykeen.utils import load_configuration
-from torch import distributed
 
-from ..ranks import RankError, Ranks
+from ..ranks import RankError, Ranks, join
 from ..recipes import is_ours
 from .console import POSITIVE, silence
 from .curves import MRR
@@ -65,7 +62,7 @@ def command(configuration: Path, output: Path, timeout: float, force: bool) -> N
         torchrun --nproc-per-node 4 -m pykeen_nonsampling train configuration.json --output results
     """
     config = _load(configuration)
-    with _group(timeout) as ranks:
+    with join(timeout=timedelta(minutes=timeout)) as ranks:
         if ranks.is_first:
             check_free([output / RESULTS], force)
             check_writable(output, "--output")
@@ -98,22 +95,6 @@ def _load(path: Path) -> dict[str, Any]:
             f'"training_loop": "nonsamplinglcwa"}}}}.'
         )
     return {"metadata": {}, **config, "pipeline": dict(pipeline)}
-
-
-@contextmanager
-def _group(timeout: float) -> Iterator[Ranks]:
-    """Join the other processes, if torchrun has started several, and leave them in the end."""
-    if not distributed.is_available() or not distributed.is_torchelastic_launched():
-        yield Ranks()
-        return
-    if torch.cuda.is_available():
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    backend = "nccl" if torch.cuda.is_available() else "gloo"
-    distributed.init_process_group(backend, timeout=timedelta(minutes=timeout))
-    try:
-        yield Ranks.current()
-    finally:
-        distributed.destroy_process_group()
 
 
 def _train(config: dict[str, Any], output: Path, ranks: Ranks, force: bool) -> PipelineResult:
