@@ -268,13 +268,21 @@ class TestTuner:
         space = Space(Graph("nations", dict(dataset="nations")), ["DistMult"], dimension=16, epochs=30, seed=0)
         return Tuner(space, tmp_path, f"sqlite:///{tmp_path}/trials.db")
 
-    def add(self, tuner: Tuner, rung: int, value: float, seconds: float, root: int | None = None) -> None:
+    def add(
+        self,
+        tuner: Tuner,
+        rung: int,
+        value: float,
+        seconds: float,
+        root: int | None = None,
+        default: bool | None = None,
+    ) -> None:
         number = len(tuner.study.trials)
         weights = dict(negative_weight=0.1, query_weight=0.5, candidate_weight=0.5, regularization_weight=0.05)
         attributes = dict(
             rung=rung,
             root=number if root is None else root,
-            default=number == 0,
+            default=number == 0 if default is None else default,
             seconds=seconds,
             configuration=dict(loss_kwargs=weights),
         )
@@ -299,6 +307,18 @@ class TestTuner:
         assert job is not None
         assert (job.rung, job.root) == (0, None)
         assert tuner._next(0.9, final=False) is None
+
+    def test_only_the_best_defaults_may_take_long(self, tuner: Tuner) -> None:
+        for value in (0.5, 0.6):
+            self.add(tuner, rung=0, value=value, seconds=1.0, default=True)
+        job = tuner._next(100.0, final=False, longest_default=20.0)
+        assert job is not None
+        assert (job.rung, job.root) == (LAST, 1)
+        self.add(tuner, rung=LAST, value=0.65, seconds=24.0, root=1, default=True)
+        for longest_default, root in ((20.0, None), (30.0, 0)):
+            job = tuner._next(100.0, final=False, longest_default=longest_default)
+            assert job is not None
+            assert job.root == root
 
     def test_best_third_goes_on(self, tuner: Tuner) -> None:
         self.add(tuner, rung=0, value=0.5, seconds=1.0)

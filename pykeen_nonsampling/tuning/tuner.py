@@ -34,6 +34,9 @@ REDUCTION = 3
 #: The share of the time, at its end, in which the better half of each rung is run on the last one
 FINAL_SHARE = 1 / 4
 
+#: The best defaults on a small scale are trained as a whole, others only if that takes no more than this share of the time
+DEFAULT_SHARE = 1 / 20
+
 #: Half of the new configurations are variations of the best ones so far, of which there are this many
 PARENTS = 5
 
@@ -109,7 +112,8 @@ class Tuner(Trials):
         failures = count = 0
         try:
             while trials is None or count < trials:
-                job = self._next(end - time.monotonic(), final=time.monotonic() > end - FINAL_SHARE * seconds)
+                final = time.monotonic() > end - FINAL_SHARE * seconds
+                job = self._next(end - time.monotonic(), final, DEFAULT_SHARE * seconds)
                 if job is None:
                     return None
                 failed = self._run(job, start, end, report)
@@ -122,7 +126,7 @@ class Tuner(Trials):
             return "interrupted"
         return None
 
-    def _next(self, remaining: float, final: bool) -> Job | None:
+    def _next(self, remaining: float, final: bool, longest_default: float = math.inf) -> Job | None:
         """Choose what to run next, if there is time for it."""
         if remaining <= 0:
             return None
@@ -136,10 +140,12 @@ class Tuner(Trials):
             return Job(rung, trial.params, root, default)
 
         jobs: list[Job | None] = []
-        # the defaults first: on a small scale, to learn how long trials take, then as a whole, so that none can be missed
+        # the defaults first: on a small scale, to learn how long trials take, then as a whole
         tried = {x.params["model"] for x in self._attempts() if x.user_attrs["default"]}
         jobs += [Job(0, self.space.default(model), default=True) for model in self.space.classes if model not in tried]
-        jobs += [promote(trial, LAST) for trial in finished if trial.user_attrs["default"]]
+        defaults = [trial for trial in finished if trial.user_attrs["default"]]
+        short = [trial for trial in defaults[1:] if self._expect(trial, LAST) <= longest_default]
+        jobs += [promote(trial, LAST) for trial in (*defaults[:1], *short)]
         rivals = [[x for x in finished if x.user_attrs["rung"] == rung] for rung in range(LAST)]
         if final:
             better = [x for trials in rivals for x in trials[: math.ceil(len(trials) / 2)]]
