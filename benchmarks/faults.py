@@ -129,10 +129,10 @@ def kills(number: int, epochs: int, cases: tuple[str, ...], seed: int) -> None:
             equal = same(root / case / "whole", root / case / "killed")
             lost += unreadable + (not equal)
             click.echo(
-                f"{case}: {share} kills, {unreadable} checkpoints unreadable, the result is "
-                f"{'the same, bit for bit' if equal else 'ANOTHER ONE'}."
+                f"{case}: kills: {share}, unreadable checkpoints: {unreadable}, result: "
+                f"{'the same, bit for bit' if equal else 'ANOTHER ONE'}"
             )
-    click.echo(f"{number} kills: {lost} losses.")
+    click.echo(f"kills: {number}, losses: {lost}")
     sys.exit(lost > 0)
 
 

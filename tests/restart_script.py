@@ -16,6 +16,16 @@ from torch import distributed
 
 from pykeen_nonsampling.ranks import join
 
+CONFIGURATION: dict[str, Any] = dict(
+    dataset="nations",
+    model="DistMult",
+    model_kwargs=dict(embedding_dim=8),
+    training_loop="nonsamplinglcwa",
+    epochs=10,
+    evaluator="factorized",
+    random_seed=0,
+)
+
 
 class Kill(TrainingCallback):
     def post_epoch(self, epoch: int, epoch_loss: float, **kwargs: Any) -> None:
@@ -27,22 +37,8 @@ class Kill(TrainingCallback):
 
 if __name__ == "__main__":
     with join(timedelta(minutes=2)) as ranks:
-        result = pipeline(
-            dataset="nations",
-            model="DistMult",
-            model_kwargs=dict(embedding_dim=8),
-            training_loop="nonsamplinglcwa",
-            training_kwargs=dict(
-                callbacks=Kill,
-                checkpoint_name="x.pt",
-                checkpoint_directory=sys.argv[1],
-                checkpoint_frequency=0,
-                use_tqdm=False,
-            ),
-            epochs=10,
-            evaluator="factorized",
-            random_seed=0,
-        )
+        checkpoint = dict(checkpoint_name="x.pt", checkpoint_directory=sys.argv[1], checkpoint_frequency=0)
+        result = pipeline(**CONFIGURATION, training_kwargs=dict(callbacks=Kill, use_tqdm=False, **checkpoint))
         if ranks.is_first:
             attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
             (Path(sys.argv[1]) / "result.json").write_text(json.dumps([attempt, result.losses, result.get_metric("mrr")]))
