@@ -26,6 +26,7 @@ from .outline import Outline
 from .task import Counts, Task, TaskOf
 
 __all__ = [
+    "make_without_values",
     "outline",
     "outline_instance",
 ]
@@ -51,15 +52,20 @@ def outline(
     :return: the outline
     :raises NotDecomposableError: if the model has no factorization
     """
+    made = make_without_values(model, model_kwargs, factory)
+    factorization = factorize_model(made)
+    counts = Counts.of(factory) if counts is None else counts
+    return _outline(made, factorization, counts, task(factorization.family, counts))
+
+
+def make_without_values(model: type[Model], model_kwargs: Mapping[str, Any], factory: CoreTriplesFactory) -> Model:
+    """Make a model on PyTorch's ``meta`` device."""
     # PyKEEN keeps the first table that it makes, which must have values
     quaternion.multiplication_table()
     # which does not change the state of the user's random numbers
     seed: Any = NoRandomSeedNecessary
     with torch.device("meta"):
-        made = model(triples_factory=factory, random_seed=seed, **model_kwargs)
-    factorization = factorize_model(made)
-    counts = Counts.of(factory) if counts is None else counts
-    return _outline(made, factorization, counts, task(factorization.family, counts))
+        return model(triples_factory=factory, random_seed=seed, **model_kwargs)
 
 
 class _Tracker(TorchDispatchMode):

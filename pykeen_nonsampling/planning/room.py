@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,7 +14,7 @@ from pykeen.triples import CoreTriplesFactory
 
 from ..sweep import free_memory
 from ..triples import TripleIndex
-from .dry_run import outline, outline_instance
+from .dry_run import make_without_values, outline, outline_instance
 from .outline import PARTS, Outline, format_bytes
 from .task import Counts, Task, TaskOf
 
@@ -25,6 +26,9 @@ __all__ = [
 ]
 
 logger = logging.getLogger(__name__)
+
+#: What takes less than this share of the free memory is not looked at closely, with so many bytes per triple
+SMALL_SHARE, SMALL_TRIPLE_BYTES = 0.05, 1000
 
 
 def check_model(
@@ -45,13 +49,15 @@ def check_model(
     :param memory_budget: the number of bytes for blocks, if the user has set it
     :raises ValueError: if it does not fit
     """
+    free = free_memory(device)
     try:
+        if _is_small(make_without_values(model, model_kwargs, factory), factory.num_triples, free):
+            return
         made = outline(model, model_kwargs, factory, task)
     except Exception as error:
         # the training loop sees the model, and refuses it if there is a reason
         logger.debug("The size of %s is not known before it is made: %r", model.__name__, error)
         return
-    free = free_memory(device)
     if made.fits(free, device, memory_budget):
         return
 
@@ -73,6 +79,9 @@ def check_room(loop: Any, index: TripleIndex, task: Task) -> int | None:
     :raises ValueError: if the model does not fit
     """
     model, device, memory_budget = loop.model, loop.model.device, loop.memory_budget
+    free = free_memory(device)
+    if _is_small(model, len(index), free):
+        return memory_budget
     try:
         made = outline_instance(loop, Counts.of_index(index), task.with_optimizer(loop.optimizer))
     except Exception as error:
@@ -80,7 +89,7 @@ def check_room(loop: Any, index: TripleIndex, task: Task) -> int | None:
         logger.debug("The memory that %s needs is not known: %r", type(model).__name__, error)
         return memory_budget
     # the parameters exist already
-    free = free_memory(device) + made.parameters
+    free += made.parameters
     if made.memory(device, memory_budget).training <= free:
         return memory_budget
     if memory_budget is None and made.fits(free, device):
@@ -88,6 +97,19 @@ def check_room(loop: Any, index: TripleIndex, task: Task) -> int | None:
     dimension = model.entity_representations[0].shape[0]
     largest = largest_dimension(lambda d: made.shrink(d / dimension).fits(free, device, memory_budget), dimension)
     raise ValueError(_refuse(made, type(model).__name__, dimension, free, largest, device, memory_budget))
+
+
+def _is_small(model: Any, num_triples: int, free: int) -> bool:
+    """Whether a model is so small that it fits without a closer look.
+
+    There are no factorizations with more than four features per number that an entity has, and no model needs more than 20
+    copies of its parameters and features, or of a Gram matrix for each relation.
+    """
+    parameters = sum(x.numel() * x.element_size() for x in model.parameters())
+    numbers = sum(math.prod(x.shape) * (1 + x.is_complex) for x in model.entity_representations)
+    width, relations = 4 * numbers + 4, model.num_relations
+    features = 8 * width * (model.num_entities + relations * width)
+    return 20 * (parameters + features) + SMALL_TRIPLE_BYTES * num_triples < SMALL_SHARE * free
 
 
 def default_dimension(model: type[Model]) -> int:
