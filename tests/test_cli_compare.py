@@ -24,7 +24,7 @@ def compare(*args: str) -> Result:
     return CliRunner().invoke(main, ["compare", *args])
 
 
-@pytest.mark.parametrize("model", ["DistMult", "TransE"])
+@pytest.mark.parametrize("model", ["DistMult", pytest.param("TransE", marks=pytest.mark.slow)])
 def test_table_and_picture(model: str, tmp_path: Path) -> None:
     result = compare("--dataset", "nations", "--model", model, "--output", str(tmp_path / "out"), *SMALL)
     assert result.exit_code == 0, result.output

@@ -38,7 +38,7 @@ def blocks(path: Path, *languages: str) -> list[Block]:
 
 def commands(path: Path) -> list[Block]:
     """Find the blocks of commands that PyKEEN or this package provides."""
-    return [block for block in blocks(path, "shell", "bash") if re.match(r"(pykeen(-nonsampling)?|torchrun) ", block.text)]
+    return [block for block in blocks(path, "shell", "bash") if re.match(r"pykeen(-nonsampling)? ", block.text)]
 
 
 @pytest.mark.parametrize("page", [name for name, path in PAGES.items() if blocks(path, "python")])

@@ -158,13 +158,14 @@ def search_in_two_threads() -> None:
 
 
 CALLS = [
-    "train_in_two_threads(1), test_processes.train_in_two_threads(2)",
+    "train_in_two_threads(1)",
+    pytest.param("train_in_two_threads(2)", marks=pytest.mark.slow),
     "evaluate_beside_training()",
     pytest.param(
         "train_in_two_processes('fork')",
         marks=pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system that can fork"),
     ),
-    "train_in_two_processes('spawn')",
+    pytest.param("train_in_two_processes('spawn')", marks=pytest.mark.slow),
     "search_in_two_threads()",
 ]
 

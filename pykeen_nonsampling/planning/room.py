@@ -106,7 +106,8 @@ def _is_small(model: Any, num_triples: int, free: int) -> bool:
     copies of its parameters and features, or of a Gram matrix for each relation.
     """
     parameters = sum(x.numel() * x.element_size() for x in model.parameters())
-    numbers = sum(math.prod(x.shape) * (1 + x.is_complex) for x in model.entity_representations)
+    # complex numbers have two parts
+    numbers = 2 * sum(math.prod(x.shape) for x in model.entity_representations)
     width, relations = 4 * numbers + 4, model.num_relations
     features = 8 * width * (model.num_entities + relations * width)
     return 20 * (parameters + features) + SMALL_TRIPLE_BYTES * num_triples < SMALL_SHARE * free
