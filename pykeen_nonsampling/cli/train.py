@@ -10,6 +10,7 @@ from typing import Any
 import click
 import torch
 from pykeen.pipeline.api import PipelineResult, pipeline_from_config
+from pykeen.training.training_loop import CheckpointMismatchError
 from pykeen.utils import load_configuration
 
 from ..ranks import RankError, Ranks, join
@@ -75,7 +76,7 @@ def command(configuration: Path, output: Path, timeout: float, force: bool) -> N
             )
         try:
             result = _train(config, output, ranks, force)
-        except (NotImplementedError, TypeError, ValueError, RankError) as error:
+        except (CheckpointMismatchError, NotImplementedError, RankError, TypeError, ValueError) as error:
             raise click.ClickException(str(error)) from error
         if ranks.is_first:
             _conclude(result, output)
