@@ -39,6 +39,8 @@ def report(error: Exception) -> None:
 
 def wrap_pipeline(module: ModuleType) -> None:
     """Let pipeline() start from this package's recipe, for its own training loops, and record what was derived."""
+    from pykeen.datasets import get_dataset
+
     from .ranks import Ranks
     from .recipes import check_size, complete, difference
     from .recording import RecordedResult
@@ -56,9 +58,15 @@ def wrap_pipeline(module: ModuleType) -> None:
 
     def run(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> Any:
         completed = complete(without_command_line_defaults(kwargs))
-        if not Ranks.current().is_first:
+        ranks = Ranks.current()
+        if ranks.is_first and ranks.size > 1:
+            # PyKEEN's cache of datasets is not made for several processes that write it at once
+            names = ("dataset", "dataset_kwargs", "training", "testing", "validation")
+            get_dataset(**{name: completed.get(name) for name in names})
+        elif not ranks.is_first:
             # one of several processes is enough
             completed["result_tracker"] = None
+        ranks.same(None)
         # PyKEEN itself looks at the checkpoint before the training loop can
         prepare(completed.get("training_kwargs"))
         tokens = derived.set(difference(completed, kwargs)), running.set(completed)
