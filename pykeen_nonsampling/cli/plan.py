@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 import torch
-from pykeen.datasets import dataset_resolver, get_dataset
+from pykeen.datasets import dataset_resolver
 from pykeen.losses import Loss, loss_resolver
 from pykeen.models import Model, model_resolver
 from pykeen.training import training_loop_resolver
@@ -22,7 +22,8 @@ from ..planning import PARTS, Counts, Outline, default_dimension, format_bytes, 
 from ..recipes import model_defaults
 from ..sweep import free_memory
 from ..training import FactorizedTrainingLoop
-from .console import lookup, parse_argument, silence
+from .console import load, lookup, parse_argument, silence
+from .files import check_triples
 from .pace import estimate_pace
 
 __all__ = [
@@ -208,8 +209,9 @@ def _load(
             "--generate goes with --entities, --relations and --triples: here, there are triples already."
         )
     if dataset is not None:
-        return Graph.of(get_dataset(dataset=lookup(dataset_resolver, dataset, "dataset")).training)
+        return Graph.of(load(lookup(dataset_resolver, dataset, "dataset")).training)
     if training is not None:
+        check_triples(training, "--training")
         return Graph.of(TriplesFactory.from_path(training))
     return Graph.of_sizes(entities, relations, triples, generate)  # type: ignore[arg-type]
 
