@@ -293,7 +293,7 @@ class FactorizationTestCase:
     @pytest.mark.parametrize("batch_size", [None, 7, 1])
     def test_entities_with_the_same_vectors_tie(self, batch_size: int | None) -> None:
         """Also where rounding in PyKEEN depends on a candidate's position."""
-        model, triples = make_model(WIDE, type(self)), WIDE.mapped_triples[:100]
+        model, triples = make_model(WIDE, type(self)), WIDE.mapped_triples[:30]
         twin = torch.arange(400).roll(200)
         with torch.no_grad():
             for parameter in model.entity_representations.parameters():
@@ -305,7 +305,7 @@ class FactorizationTestCase:
             others = triples.clone()
             others[:, column] = twin[triples[:, column]]
             candidates = [tuple(triple) not in known for triple in others.tolist()]
-            assert sum(candidates) > 50
+            assert sum(candidates) > 15
             low, high = (torch.as_tensor(evaluator.ranks[target, x][0]) for x in (RANK_OPTIMISTIC, RANK_PESSIMISTIC))
             assert (high - low == torch.as_tensor(candidates)).all()
 

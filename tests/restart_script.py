@@ -1,4 +1,4 @@
-"""Trains with checkpoints, under torchrun. The second of the processes is killed once, in the middle."""
+"""Trains with checkpoints, in two processes that are started again, as by torchrun, when the second one is killed."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 from pykeen.pipeline import pipeline
 from pykeen.training.callbacks import TrainingCallback
 from torch import distributed
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from pykeen_nonsampling.ranks import join
 
@@ -35,10 +36,27 @@ class Kill(TrainingCallback):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-if __name__ == "__main__":
+def train() -> None:
+    """Do what each of the processes does."""
     with join(timedelta(minutes=2)) as ranks:
         checkpoint = dict(checkpoint_name="x.pt", checkpoint_directory=sys.argv[1], checkpoint_frequency=0)
         result = pipeline(**CONFIGURATION, training_kwargs=dict(callbacks=Kill, use_tqdm=False, **checkpoint))
         if ranks.is_first:
             attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
             (Path(sys.argv[1]) / "result.json").write_text(json.dumps([attempt, result.losses, result.get_metric("mrr")]))
+
+
+if __name__ == "__main__":
+    # what torchrun --standalone --nproc-per-node=2 --max-restarts=1 does, but with processes that need not import all again
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=2,
+        run_id="restart",
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        max_restarts=1,
+        monitor_interval=0.1,
+        start_method="fork",
+    )
+    elastic_launch(config, train)()

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import torch
-from commands import run as run_command
+from commands import run_python
 from pykeen.datasets import Nations
 from pykeen.models import ComplEx, DistMult
 from pykeen.pipeline import pipeline
@@ -118,7 +118,7 @@ class TestFiles:
             except CheckpointError as error:
                 print(error)
         """
-        assert "The last one is unchanged" in run_command(sys.executable, "-c", dedent(code), cwd=tmp_path)
+        assert "The last one is unchanged" in run_python("-c", dedent(code), cwd=tmp_path)
         assert path.read_bytes() == content
         assert not list(tmp_path.glob("*.part"))
 
@@ -278,11 +278,12 @@ class TestInterrupt:
         """And the result is that of a training that was not interrupted."""
 
         def train(directory: str, epoch: int) -> list[str]:
-            return [sys.executable, "-c", dedent(self.CODE), str(tmp_path / directory), str(epoch)]
+            return ["-c", dedent(self.CODE), str(tmp_path / directory), str(epoch)]
 
-        whole = run_command(*train("a", 0), cwd=tmp_path)
-        stopped = subprocess.run(train("b", 3), cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+        whole = run_python(*train("a", 0), cwd=tmp_path)
+        command = [sys.executable, *train("b", 3)]
+        stopped = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
         assert stopped.returncode in (-signal.SIGINT, 130)
         assert "Interrupted: training ends after this epoch, with a checkpoint." in stopped.stderr
         assert "KeyboardInterrupt: Stopped after epoch 3. To go on from" in stopped.stderr
-        assert run_command(*train("b", 0), cwd=tmp_path) == whole
+        assert run_python(*train("b", 0), cwd=tmp_path) == whole

@@ -118,20 +118,23 @@ class TestDroppedTriples:
         assert "left out" not in result.output
 
 
-@pytest.mark.parametrize("name", ["comparison.csv", "curves.csv", "comparison.png"])
-def test_nothing_is_overwritten_unless_forced(name: str, tmp_path: Path) -> None:
-    path = tmp_path / name
-    path.write_text("mine")
-    options = ["--dataset", "nations", "--output", str(tmp_path), *TINY]
-    result = compare(*options)
-    assert result.exit_code == 2
-    assert f"{path} exists already" in " ".join(result.output.split())
-    assert "--force" in result.output
-    assert [*tmp_path.iterdir()] == [path]
-    assert path.read_text() == "mine"
-    result = compare(*options, "--force")
+def test_nothing_is_overwritten_unless_forced(tmp_path: Path) -> None:
+    options = ["--dataset", "nations", *TINY, "--output"]
+    paths = [tmp_path / f"with {name}" / name for name in ("comparison.csv", "curves.csv", "comparison.png")]
+    for path in paths:
+        path.parent.mkdir()
+        path.write_text("mine")
+        result = compare(*options, str(path.parent))
+        assert result.exit_code == 2
+        assert f"{path} exists already" in " ".join(result.output.split())
+        assert "--force" in result.output
+        assert [*path.parent.iterdir()] == [path]
+        assert path.read_text() == "mine"
+    for path in paths:
+        path.rename(tmp_path / path.name)
+    result = compare(*options, str(tmp_path), "--force")
     assert result.exit_code == 0, result.output
-    assert path.read_bytes() != b"mine"
+    assert all((tmp_path / path.name).read_bytes() != b"mine" for path in paths)
 
 
 def test_files_of_ones_own(tmp_path: Path) -> None:
@@ -141,7 +144,7 @@ def test_files_of_ones_own(tmp_path: Path) -> None:
         path = tmp_path / f"{name}.tsv"
         pd.DataFrame(factory.label_triples(factory.mapped_triples)).to_csv(path, sep="\t", header=False, index=False)
         paths += [f"--{name}ing", str(path)]
-    result = compare(*paths, "--output", str(tmp_path), *SMALL)
+    result = compare(*paths, "--output", str(tmp_path), *TINY)
     assert result.exit_code == 0, result.output
     assert "on train.tsv: 14 entities, 55 relations, 1,592 training triples" in result.output
     assert "left out" not in result.output

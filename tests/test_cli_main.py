@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,11 @@ class TestErrorsThatWereNotForeseen:
     def test_have_a_traceback_on_request(self) -> None:
         result = CliRunner().invoke(main, ["--debug", "models", "--model", "DistMult"])
         assert isinstance(result.exception, ZeroDivisionError)
+
+
+def test_is_installed_as_a_command() -> None:
+    (entry_point,) = entry_points(group="console_scripts", name="pykeen-nonsampling")
+    assert entry_point.load() is main
 
 
 def test_help_and_version_are_no_errors() -> None:

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import commands
 import pytest
 import torch
 from click.testing import CliRunner
+from commands import run_python
 from graphs import GRAPHS
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -356,7 +356,7 @@ def test_activation_functions_are_left_out_from_json(tmp_path: Path) -> None:
         training_kwargs=dict(num_epochs=20),
     )
     (tmp_path / "crosse.json").write_text(json.dumps(dict(metadata={}, pipeline=configuration)))
-    commands.run("pykeen", "experiments", "run", "crosse.json", "--directory", "results", cwd=tmp_path)
+    run_python("-m", "pykeen", "experiments", "run", "crosse.json", "--directory", "results", cwd=tmp_path)
     (path,) = tmp_path.glob("results/*/replicates/replicate-00000/results.json")
     losses = json.loads(path.read_text())["losses"]
     assert len(losses) == 20

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 import torch
 from click.testing import CliRunner, Result
-from commands import run
+from commands import run_python
 from optuna.trial import TrialState
 from pykeen.datasets import Nations
 from pykeen.experiments.validate import get_configuration_errors
@@ -103,7 +103,8 @@ class TestResult:
         assert "callbacks" not in results["configuration"]["training_kwargs"]
 
     def test_runs_by_pykeens_command(self, found: tuple[Path, Result], tmp_path: Path) -> None:
-        run("pykeen", "experiments", "run", str(found[0] / "best.json"), "-d", str(tmp_path / "again"), cwd=tmp_path)
+        command = ["-m", "pykeen", "experiments", "run", str(found[0] / "best.json"), "-d", str(tmp_path / "again")]
+        run_python(*command, cwd=tmp_path)
         assert list(tmp_path.glob("again/**/results.json"))
 
     def test_same_command_goes_on(self, found: tuple[Path, Result]) -> None:

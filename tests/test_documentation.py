@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from commands import ROOT, run
+from commands import ROOT, run, run_python
 
 import pykeen_nonsampling
 from pykeen_nonsampling import recipes, weighting
@@ -49,7 +49,7 @@ def test_python(page: str, tmp_path: Path) -> None:
         # at the line that it has on the page, to which an error then points
         source += "\n" * (block.line - source.count("\n")) + block.text
     (tmp_path / "page.py").write_text(source, encoding="utf-8")
-    printed = run(sys.executable, "page.py", cwd=tmp_path)
+    printed = run_python("page.py", cwd=tmp_path)
     for block in blocks(PAGES[page], "output"):
         assert block.text in printed
 
@@ -57,7 +57,13 @@ def test_python(page: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("page", [name for name, path in PAGES.items() if commands(path)])
 def test_commands(page: str, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
-    run("bash", "-e", "-c", "".join(block.text for block in commands(PAGES[page])), cwd=tmp_path)
+    for block in commands(PAGES[page]):
+        for line in block.text.replace("\\\n", " ").splitlines():
+            name, *arguments = shlex.split(line)
+            if name == "pykeen-nonsampling":
+                run_python("-m", "pykeen_nonsampling", *arguments, cwd=tmp_path)
+            else:
+                run(name, *arguments, cwd=tmp_path)
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -83,7 +89,7 @@ def test_table_of_how_far_defaults_carry_over_is_current(tmp_path: Path) -> None
         "--file",
         str(ROOT / "docs" / "benchmark" / "defaults.jsonl"),
     ]
-    table, _, summary = run(sys.executable, *command, cwd=tmp_path).partition("\n\n")
+    table, _, summary = run_python(*command, cwd=tmp_path).partition("\n\n")
     written = page.partition("<!-- defaults: begin -->")[2].partition("<!-- defaults: end -->")[0]
     assert written.strip() == table, f"write into docs/choosing.md:\n{table}"
     for share in re.findall(r"defaults of the package reach ([\d.]+)% on average", summary):
@@ -93,7 +99,7 @@ def test_table_of_how_far_defaults_carry_over_is_current(tmp_path: Path) -> None
 def test_table_of_searches_is_current(tmp_path: Path) -> None:
     page = PAGES["docs/tuning.md"].read_text(encoding="utf-8")
     searches = str(ROOT / "docs" / "benchmark" / "tuning.jsonl")
-    table = run(sys.executable, str(ROOT / "benchmarks" / "tuning.py"), "report", "--file", searches, cwd=tmp_path).strip()
+    table = run_python(str(ROOT / "benchmarks" / "tuning.py"), "report", "--file", searches, cwd=tmp_path).strip()
     written = page.partition("<!-- searches: begin -->")[2].partition("<!-- searches: end -->")[0]
     assert written.strip() == table, f"write into docs/tuning.md:\n{table}"
 
@@ -102,7 +108,7 @@ def test_table_of_results_is_current(tmp_path: Path) -> None:
     page = PAGES["docs/choosing.md"].read_text(encoding="utf-8")
     experiments = sorted((ROOT / "pykeen_nonsampling" / "experiments").glob("*/*.json"))
     command = [str(ROOT / "benchmarks" / "accuracy.py"), "report", *map(str, experiments)]
-    table = run(sys.executable, *command, cwd=tmp_path).strip()
+    table = run_python(*command, cwd=tmp_path).strip()
     written = page.partition("<!-- results: begin -->")[2].partition("<!-- results: end -->")[0]
     assert written.strip() == table, f"write into docs/choosing.md:\n{table}"
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from commands import ROOT, run
+from commands import ROOT, run_python
 
 EXAMPLES = ROOT / "examples"
 
@@ -69,12 +68,12 @@ CHECKS: dict[str, Callable[[str], None]] = {
 
 @pytest.mark.parametrize("name", CHECKS)
 def test_script(name: str, tmp_path: Path) -> None:
-    CHECKS[name](run(sys.executable, str(EXAMPLES / name), cwd=tmp_path))
+    CHECKS[name](run_python(str(EXAMPLES / name), cwd=tmp_path))
 
 
 def test_configuration(tmp_path: Path) -> None:
     path = EXAMPLES / "configuration.json"
-    run(sys.executable, "-m", "pykeen", "experiments", "run", str(path), "--directory", "results", cwd=tmp_path)
+    run_python("-m", "pykeen", "experiments", "run", str(path), "--directory", "results", cwd=tmp_path)
     (results,) = tmp_path.glob("results/*/replicates/replicate-00000/results.json")
     result = json.loads(results.read_text())
     assert len(result["losses"]) == json.loads(path.read_text())["pipeline"]["training_kwargs"]["num_epochs"]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import run
+from commands import run_python
 from pykeen.losses import loss_resolver
 from pykeen.pipeline import pipeline
 
@@ -82,5 +82,5 @@ def test_by_pykeens_command(tmp_path: Path) -> None:
     content = load(PATHS[0])
     path = tmp_path / PATHS[0].name
     path.write_text(json.dumps({**content, "pipeline": small(content["pipeline"])}))
-    run("pykeen", "experiments", "run", str(path), "--directory", str(tmp_path / "out"), cwd=tmp_path)
+    run_python("-m", "pykeen", "experiments", "run", str(path), "--directory", str(tmp_path / "out"), cwd=tmp_path)
     assert list((tmp_path / "out").glob("**/replicate-*/results.json"))

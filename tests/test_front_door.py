@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import run_python
 from pykeen.datasets import get_dataset
 from pykeen.hpo import hpo_pipeline
 from pykeen.models import DistMult, ERModel
@@ -183,19 +182,11 @@ def test_configuration() -> None:
     assert pipeline_from_config(CONFIGURATION).get_metric("mrr") > 0.5
 
 
-def pykeen(*args: str, cwd: Path) -> str:
-    process = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "pykeen", *args], capture_output=True, text=True, check=False, cwd=cwd
-    )
-    assert process.returncode == 0, process.stderr
-    return process.stdout
-
-
 class TestCommandLine:
     def test_experiments_run(self, tmp_path: Path) -> None:
         path = tmp_path / "configuration.json"
         path.write_text(json.dumps(CONFIGURATION))
-        pykeen("experiments", "run", str(path), "--directory", str(tmp_path / "out"), cwd=tmp_path)
+        run_python("-m", "pykeen", "experiments", "run", str(path), "--directory", str(tmp_path / "out"), cwd=tmp_path)
         (results,) = (tmp_path / "out").glob("**/replicate-*/results.json")
         metrics = json.loads(results.read_text())["metrics"]
         assert metrics["both"]["realistic"]["inverse_harmonic_mean_rank"] > 0.5
@@ -205,8 +196,8 @@ class TestCommandLine:
         losses = []
         for name, *options in (["default"], ["batches", "--batch-size", "256"], ["slow", "--learning-rate", "1e-6"]):
             directory = tmp_path / name
-            pykeen(
-                *"train distmult --dataset nations --training-loop nonsampling -n 20 --embedding-dim 16".split(),
+            run_python(
+                *"-m pykeen train distmult --dataset nations --training-loop nonsampling -n 20 --embedding-dim 16".split(),
                 *("--output-directory", str(directory), "--random-seed", "0", *options),
                 cwd=tmp_path,
             )
@@ -224,19 +215,12 @@ class TestCommandLine:
             ("losses", "NonSamplingLoss"),
             ("datasets", "Synthetic Graph"),
         ):
-            assert text in pykeen("ls", what, cwd=tmp_path)
+            assert text in run_python("-m", "pykeen", "ls", what, cwd=tmp_path)
 
     @pytest.mark.parametrize("command", ["summarize", "verify", "degree"])
     def test_dataset_commands(self, command: str, tmp_path: Path) -> None:
-        process = subprocess.run(
-            [sys.executable, "-W", "ignore", "-m", "pykeen.datasets", command, "--dataset-regex", "syntheticgraph"],
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=tmp_path,
-        )
-        assert process.returncode == 0, process.stderr
-        assert "Failed" not in process.stdout
+        arguments = ("-m", "pykeen.datasets", command, "--dataset-regex", "syntheticgraph")
+        assert "Failed" not in run_python(*arguments, cwd=tmp_path)
 
 
 class TestStudies:

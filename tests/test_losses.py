@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import copy
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from commands import run
+from commands import run_python
 from pykeen.losses import Loss, MarginRankingLoss, MSELoss, loss_resolver
 from pykeen.pipeline import pipeline
 
@@ -181,7 +180,7 @@ class TestFunctions:
             assert result.model.loss.candidate_weight is function
             result.save_to_directory(tmp_path / str(i))
         tmp_path.joinpath("use.py").write_text(USE)
-        lines = run(sys.executable, "use.py", *map(str, range(len(functions))), cwd=tmp_path).splitlines()
+        lines = run_python("use.py", *map(str, range(len(functions))), cwd=tmp_path).splitlines()
         for name, parameter, message in zip(functions, lines[::2], lines[1::2], strict=True):
             assert parameter.endswith(name)
             assert re.match(

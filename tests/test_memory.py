@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from commands import run
+from commands import run_python
 from pykeen.datasets import Nations
 from pykeen.models import CP, RESCAL, DistMult, QuatE, RotatE, TransE, TuckER
 from pykeen.pipeline import pipeline
@@ -125,7 +125,7 @@ before = free_memory(torch.device("cpu"))
 resource.setrlimit(resource.{limit}, (8 * 2**30, 8 * 2**30))
 print(before, free_memory(torch.device("cpu")))
 """
-        before, after = map(int, run(sys.executable, "-c", code, cwd=tmp_path).split())
+        before, after = map(int, run_python("-c", code, cwd=tmp_path).split())
         assert 0 < after < 8 * 2**30
         assert after <= before
 
@@ -138,7 +138,7 @@ class TestEstimate:
     @linux
     def test_estimates_are_near_the_peaks(self, tmp_path: Path) -> None:
         arguments = [dict(model=model.__name__, **sizes, **kwargs) for model, sizes, kwargs in LARGE]
-        printed = run(sys.executable, "-c", PEAKS, repr(arguments), cwd=tmp_path)
+        printed = run_python("-c", PEAKS, repr(arguments), cwd=tmp_path)
         ratios = {}
         for peak, (model, sizes, kwargs) in zip(map(int, printed.split()), LARGE, strict=True):
             n = sizes["num_triples"]
@@ -241,7 +241,7 @@ class TestRefusal:
 @linux
 class TestLimits:
     def train(self, path: Path, more: int, **settings: Any) -> Any:
-        printed = run(sys.executable, "-W", "ignore", "-c", LIMITED, json.dumps(settings), str(more), cwd=path)
+        printed = run_python("-c", LIMITED, json.dumps(settings), str(more), cwd=path)
         return json.loads(printed.splitlines()[-1])
 
     def test_training_under_a_limit_is_the_same(self, tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import sys
 import sysconfig
 import venv
 from ast import literal_eval
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -30,10 +29,10 @@ pykeen_nonsampling.objectives pykeen_nonsampling.search pykeen_nonsampling.sweep
 pykeen_nonsampling.tuning pykeen_nonsampling.weighting pykeen_nonsampling.scoring pykeen_nonsampling.prediction
 """.split()
 
-#: What each process does, with nothing of PyKEEN or ours imported before
-CODE = """
+#: Imports a module first, with nothing of PyKEEN or ours imported before, and then uses PyKEEN
+IMPORT_FIRST = """
 import importlib, sys, types
-importlib.import_module(first)
+importlib.import_module(argument)
 from pykeen.training import training_loop_resolver
 from pykeen.losses import loss_resolver
 from pykeen.datasets import dataset_resolver
@@ -58,37 +57,34 @@ assert not [finder for finder in sys.meta_path if type(finder).__module__.starts
 """
 
 
-#: Starts the processes, from one that has imported what takes long and does not matter
-FORKS = f"""
+#: Does the same in a process for each argument, forked from one that has imported what takes long and does not matter
+FORKS = """
 import os, sys, traceback
-import pandas, scipy.stats, torch, torch._dynamo
+import optuna, pandas, requests, scipy.stats, sklearn.metrics, torch, torch._dynamo
 assert not any(name.startswith("pykeen") for name in sys.modules)
-for first in sys.argv[1:]:
+for argument in sys.argv[2:]:
     if os.fork():
-        assert os.wait()[1] == 0, first
+        assert os.wait()[1] == 0, argument
         continue
     try:
-        exec({CODE!r})
+        exec(sys.argv[1])
+        sys.stdout.flush()
     except BaseException:
         traceback.print_exc()
         os._exit(1)
     os._exit(0)
 """
 
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system that can fork")
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system that can fork")
+
+@needs_fork
 def test_whatever_is_imported_first() -> None:
     assert len(FIRST_IMPORTS) >= 25
-    with ThreadPoolExecutor(max_workers=2) as executor:
-        processes = executor.map(
-            lambda names: subprocess.run(
-                [sys.executable, "-W", "ignore", "-c", FORKS, *names], capture_output=True, text=True, check=False
-            ),
-            (FIRST_IMPORTS[::2], FIRST_IMPORTS[1::2]),
-        )
-    for process in processes:
-        assert process.returncode == 0, process.stderr
-        assert not process.stderr
+    command = [sys.executable, "-W", "ignore", "-c", FORKS, IMPORT_FIRST, *FIRST_IMPORTS]
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+    assert not process.stderr
 
 
 #: Uses PyKEEN, of which nothing should be missing, and prints what the plugin has added to it, and what it warns about
@@ -112,24 +108,26 @@ print(*{str(w.message) for w in caught if "pykeen-nonsampling" in str(w.message)
 """
 
 
-@pytest.mark.parametrize(
-    ("module", "code", "reason"),
-    [
-        ("losses.py", "def broken(:", "SyntaxError: invalid syntax (losses.py, line 1)"),
-        ("datasets.py", "import not_installed", "ModuleNotFoundError: No module named 'not_installed'"),
-        ("training/base.py", "import pykeen\npykeen.gone", "AttributeError: module 'pykeen' has no attribute 'gone'"),
-    ],
-)
-def test_pykeen_works_although_the_plugin_is_broken(module: str, code: str, reason: str, tmp_path: Path) -> None:
-    package = tmp_path / "pykeen_nonsampling"
-    shutil.copytree(Path(pykeen_nonsampling.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
-    (package / module).write_text(code)
-    # the current directory comes before what is installed
-    added, *messages = run(sys.executable, "-c", PYKEENS_OWN, cwd=tmp_path).splitlines()
-    assert not {"NonSamplingTrainingLoop", "pipeline", "hpo_pipeline"} & set(literal_eval(added))
-    assert len(messages) == 1
-    assert f"PyKEEN does without it: {reason}. If `pip check` finds" in messages[0]
-    assert "`pip install --force-reinstall --no-deps pykeen-nonsampling`" in messages[0]
+@needs_fork
+def test_pykeen_works_although_the_plugin_is_broken(tmp_path: Path) -> None:
+    reasons = {
+        ("losses.py", "def broken(:"): "SyntaxError: invalid syntax (losses.py, line 1)",
+        ("datasets.py", "import not_installed"): "ModuleNotFoundError: No module named 'not_installed'",
+        ("training/base.py", "import pykeen\npykeen.gone"): "AttributeError: module 'pykeen' has no attribute 'gone'",
+    }
+    installed = Path(pykeen_nonsampling.__file__).parent
+    for module, code in reasons:
+        package = tmp_path / module / installed.name
+        shutil.copytree(installed, package, ignore=shutil.ignore_patterns("__pycache__"))
+        (package / module).write_text(code)
+    directories = [str(tmp_path / module) for module, _ in reasons]
+    # which come before what is installed
+    code = "sys.path.insert(0, argument)" + PYKEENS_OWN
+    printed = run(sys.executable, "-c", FORKS, code, *directories, cwd=tmp_path).splitlines()
+    for added, message, reason in zip(printed[::2], printed[1::2], reasons.values(), strict=True):
+        assert not {"NonSamplingTrainingLoop", "pipeline", "hpo_pipeline"} & set(literal_eval(added))
+        assert f"PyKEEN does without it: {reason}. If `pip check` finds" in message
+        assert "`pip install --force-reinstall --no-deps pykeen-nonsampling`" in message
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs a system where anyone may make links")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
-import sys
 import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +17,7 @@ from typing import Any
 
 import pytest
 import torch
-from commands import run
+from commands import run_python
 from pykeen.datasets import Nations
 from pykeen.hpo import hpo_pipeline
 from pykeen.nn.init import PretrainedInitializer
@@ -173,4 +172,4 @@ CALLS = [
 @pytest.mark.parametrize("call", CALLS)
 def test_in_a_process_of_its_own(call: str, tmp_path: Path) -> None:
     code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import test_processes; test_processes.{call}"
-    run(sys.executable, "-W", "default", "-c", code, cwd=tmp_path)
+    run_python("-c", code, cwd=tmp_path)
