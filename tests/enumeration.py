@@ -201,7 +201,9 @@ def standardized_cost(
 ) -> Tensor:
     """Compute the standardized cost of one query: each answer beside the negatives, one by one."""
     anchors = anchor * (positive_weights[positive] * (scores[positive] - 1).square()).sum()
-    if positive.all():
+    negatives = scores[~positive].detach()[candidate_weights[~positive] > 0]
+    # one score, or the same again but for rounding, has no deviation to measure in
+    if len(negatives) < 2 or negatives.std() < 1e-9 * scores.detach().abs().max():
         return anchors
     costs = []
     for answer in positive.nonzero().squeeze(dim=-1):

@@ -29,8 +29,6 @@ class TestStandardized(ObjectiveTestCase):
     loss_cls = StandardizedLoss
     loss_kwargs = dict(margin=3.0, sharpness=0.7, anchor=0.4)
     label_smoothing = 0.0
-    # if there is only one negative, its variance consists of rounding errors
-    tolerance = dict(rtol=1e-6, atol=1e-6)
 
     def enumerate_cost(  # type: ignore[override]
         self,
@@ -58,21 +56,36 @@ class TestStandardized(ObjectiveTestCase):
         )
         torch.testing.assert_close(objective.cost(moved), objective.cost(scores))
 
-    @pytest.mark.parametrize("value", [0.0, 0.3])
-    def test_negatives_that_score_the_same(self, value: float) -> None:
-        """The cost is finite, and lower for an answer above them."""
-        moments = ScoreMoments(10.0, torch.tensor([10 * value]), torch.tensor([10 * value**2]))
-        low, high = (
-            self.make_loss()
-            .objective()
-            .costs(Scores(torch.tensor([value + x]), torch.tensor([0]), moments, answer_weights=0.0))
-            for x in (-0.1, 0.1)
-        )
-        for costs in (low, high):
-            for x in (costs.total, costs.positives, costs.first, costs.second):
-                assert x is not None
-                assert x.isfinite().all()
-        assert low.total > high.total
+    @pytest.mark.parametrize("dtype", [torch.float, torch.double])
+    @pytest.mark.parametrize("negatives", [[0.3], [0.0, 0.0], [0.3] * 10, [0.3, 0.3 + 1e-10], [7e3, 7e3, 7e3]], ids=str)
+    def test_negatives_that_score_the_same_are_no_scale(self, negatives: list[float], dtype: torch.dtype) -> None:
+        """The query costs its anchors, and what is left of its negatives by rounding is not differentiated."""
+        answers = torch.tensor([0.123, 0.7, negatives[0]], dtype=dtype)
+        f = torch.cat([answers, torch.tensor(negatives, dtype=dtype)])
+        moments = ScoreMoments(float(len(f)), f.sum(dim=0, keepdim=True), f.square().sum(dim=0, keepdim=True))
+        costs = self.make_loss().objective().costs(Scores(answers, torch.zeros(3, dtype=torch.long), moments))
+        torch.testing.assert_close(costs.total, 0.4 * (answers - 1).square().sum())
+        torch.testing.assert_close(costs.positives, 0.8 * (answers - 1))
+        assert not costs.first.any()  # type: ignore[union-attr]
+        assert not costs.second.any()  # type: ignore[union-attr]
+
+    def test_single_precision_is_double_precision_rounded(self) -> None:
+        """Of queries with 1 to 3 negatives among 14 candidates, and with an answer that scores almost like one of them."""
+        f = torch.rand(60, 14, generator=torch.Generator().manual_seed(0))
+        f[:, :3] += torch.tensor([-1.0, 0.5, 2.0])
+        f[:, 3] = f[:, 0] + 1e-4
+        positive = torch.arange(14) > torch.arange(60)[:, None] % 3
+        rows, _ = positive.nonzero(as_tuple=True)
+        derivatives = []
+        for x in (f.double(), f):
+            moments = ScoreMoments(14.0, x.sum(dim=1), x.square().sum(dim=1))
+            costs = self.make_loss().objective().costs(Scores(x[positive], rows, moments))
+            assert costs.first is not None
+            assert costs.second is not None
+            by_candidate = costs.first[:, None] + 2 * x * costs.second[:, None]
+            derivatives.append((costs.total, by_candidate[~positive], by_candidate[positive] + costs.positives))
+        for expected, actual in zip(*derivatives, strict=True):
+            torch.testing.assert_close(actual.double(), expected, rtol=1e-3, atol=1e-3)
 
     def test_query_without_negatives_costs_its_anchor(self) -> None:
         f = torch.tensor([0.2, 0.7])

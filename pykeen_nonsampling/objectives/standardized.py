@@ -15,8 +15,8 @@ __all__ = [
     "StandardizedObjective",
 ]
 
-#: The least variance of a query's negatives: if they all score the same, they give no scale to measure with
-LEAST_VARIANCE = 1.0e-12
+#: The least variance of a query's negatives, in units of its rounding error: what is less, is no scale to measure with
+LEAST_VARIANCE = 256.0
 
 #: The least share of the candidates that has to be negative: less may be the rounding error of a sum
 LEAST_SHARE = 1.0e-6
@@ -42,7 +42,8 @@ class StandardizedObjective(Objective):
 
         z = \frac{\sqrt{n} \, (f - \mu)}{\sqrt{(n + u) \, \sigma^2 + u \, (f - \mu)^2}}
 
-    It is at most $\sqrt{n / u}$, even if all negatives score the same. A query without negatives costs its anchor.
+    It is at most $\sqrt{n / u}$. A query without negatives costs its anchor, and so does one whose negatives score the same,
+    as a single one does, or differ by no more than rounding may explain: they give no scale to measure with.
 
     .. [debrebisson2016] de Brébisson, A., and Vincent, P. (2016) `The Z-loss: a shift and scale invariant classification
        loss belonging to the Spherical Family <https://arxiv.org/abs/1604.08859>`_. arXiv.
@@ -66,7 +67,7 @@ class StandardizedObjective(Objective):
         # by the score of each answer, if the negatives stay as they are: z' = √n (n + u) σ² / (…)^(3/2)
         slopes = -x.weights * torch.sigmoid(self.sharpness * (self.margin - x.z)) * x.slope
         by_mean = -scores.per_query(slopes)
-        by_variance = torch.where(x.varies, -scores.per_query(slopes * x.difference) / (2 * x.variance), 0.0)
+        by_variance = -scores.per_query(slopes * x.difference) / (2 * x.variance)
         first, second = (by_mean - 2 * x.mean * by_variance) / x.count, by_variance / x.count
         # the answers are among the candidates, and were subtracted
         slopes = slopes - u * (scores.per_positive(first) + 2 * f * scores.per_positive(second))
@@ -87,32 +88,32 @@ class _Comparison:
     count: Tensor
     mean: Tensor
     variance: Tensor
-    #: shape: (q,), whether the variance is above the least
-    varies: Tensor
     #: shape: (n,), the difference of answers from the mean of negatives
     difference: Tensor
     #: shape: (n,), their standardized scores
     z: Tensor
     #: shape: (n,), the derivatives of these by the difference
     slope: Tensor
-    #: shape: (n,), the weights of what they cost
+    #: shape: (n,), the weights of what they cost, 0 for those of a query whose negatives are no scale
     weights: Tensor | float
 
 
 def _compare(scores: Scores) -> _Comparison:
     """Compare answers with the negatives of their query."""
-    negatives, u = scores.negatives, scores.answer_weights
+    negatives, everything, u = scores.negatives, scores.all_candidates, scores.answer_weights
     count = torch.as_tensor(negatives.count)
-    exist = count > LEAST_SHARE * scores.all_candidates.count
+    exist = count > LEAST_SHARE * everything.count
     count = torch.where(exist, count, 1.0)
     mean = negatives.first / count
     variance = negatives.second / count - mean.square()
-    varies = variance > LEAST_VARIANCE
-    variance = torch.where(varies, variance, LEAST_VARIANCE)
+    # of sums over all candidates, from which those over answers were subtracted
+    rounding = torch.finfo(variance.dtype).eps * (everything.count / count).sqrt() * everything.second / count
+    varies = exist & (variance > LEAST_VARIANCE * rounding)
+    variance = torch.where(varies, variance, 1.0)
     n, difference = scores.per_positive(count), scores.positives - scores.per_positive(mean)
     within = (n + u) * scores.per_positive(variance)
     both = within + u * difference.square()
     z = difference * (n / both).sqrt()
     slope = within / both * (n / both).sqrt()
-    weights = scores.positive_weights * scores.per_positive(exist * scores.query_weights)
-    return _Comparison(count, mean, variance, varies, difference, z, slope, weights)
+    weights = scores.positive_weights * scores.per_positive(varies * scores.query_weights)
+    return _Comparison(count, mean, variance, difference, z, slope, weights)
