@@ -104,17 +104,19 @@ def _on_first_use(module: ModuleType, action: Callable[[ModuleType], object]) ->
 
 
 @contextlib.contextmanager
-def cheap_garbage_collection() -> Iterator[None]:
+def cheap_garbage_collection() -> Iterator[Callable[[], None]]:
     """Hide objects that already exist from the garbage collector, unless the host program has frozen some itself.
 
     There is no way to unfreeze only those that were frozen here.
+
+    :yield: what hides those that have come to exist in the meantime, too
     """
     if gc.get_freeze_count():
-        yield
+        yield lambda: None
         return
     gc.freeze()
     try:
-        yield
+        yield gc.freeze
     finally:
         gc.unfreeze()
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pykeen.datasets import Nations
 from pykeen.models import DistMult
+from pykeen.training.callbacks import TrainingCallback
 
 from pykeen_nonsampling import NonSamplingLCWATrainingLoop, NonSamplingLoss, _compat
 
@@ -23,6 +24,24 @@ class TestGarbageCollection:
         gc.unfreeze()
         with _compat.cheap_garbage_collection():
             assert gc.get_freeze_count() > 0
+        assert gc.get_freeze_count() == 0
+
+    def test_and_those_that_the_first_epoch_has_made(self) -> None:
+        """Loading compiled loops makes a great many, which PyKEEN would have looked through after every epoch."""
+        made: list[Any] = []
+        counts: list[int] = []
+
+        class Make(TrainingCallback):
+            def on_batch(self, epoch: int, batch: Any, batch_loss: float, **kwargs: Any) -> None:
+                counts.append(gc.get_freeze_count())
+                made.extend([] for _ in range(10_000))
+
+        gc.unfreeze()
+        training = Nations().training
+        model = DistMult(triples_factory=training, random_seed=0, loss=NonSamplingLoss())
+        loop = NonSamplingLCWATrainingLoop(model=model, triples_factory=training)
+        loop.train(training, num_epochs=2, use_tqdm=False, callbacks=Make)
+        assert counts[1] > counts[0] + 9_000 > 9_000
         assert gc.get_freeze_count() == 0
 
     def test_also_if_something_fails(self) -> None:

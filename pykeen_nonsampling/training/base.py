@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from functools import cached_property
 from typing import Any, ClassVar
@@ -79,6 +79,8 @@ class FactorizedTrainingLoop(ParallelTrainingLoop, ABC):
     _checked: bool = False
     #: a batch, and the part of it that is this process's, kept for when the next batch is the same
     _mine: tuple[Batch, Batch] | None = None
+    #: hides what exists from the garbage collector, after the first epoch
+    _hide_from_collector: Callable[[], None] | None = None
 
     def __init__(
         self,
@@ -240,12 +242,13 @@ class FactorizedTrainingLoop(ParallelTrainingLoop, ABC):
                 steps,
             )
         try:
-            with _compat.cheap_garbage_collection(), _compat.quiet_schedulers():
+            with _compat.cheap_garbage_collection() as self._hide_from_collector, _compat.quiet_schedulers():
                 losses = super()._train(triples_factory=triples_factory, **_compat.with_gradient_clipping(**kwargs))
         finally:
             # their memory is no longer needed
             self.__dict__.pop("_sweep", None)
             self._mine = None
+            self._hide_from_collector = None
         if losses and losses[-1] > DIVERGED * losses[0] > 0:
             logger.warning(
                 "The loss has grown from %.3g in the first epoch to %.3g in the last one, so the model has not learned what "
@@ -260,10 +263,15 @@ class FactorizedTrainingLoop(ParallelTrainingLoop, ABC):
     def _train_epoch(self, **kwargs: Any) -> float:  # type: ignore[override]
         try:
             # a batch of whole queries may have more triples than the batch size, by which PyKEEN would split it
-            return super()._train_epoch(**{**kwargs, "sub_batch_size": self._sub_batch_size})
+            loss = super()._train_epoch(**{**kwargs, "sub_batch_size": self._sub_batch_size})
         except NonFiniteLossError as error:
             stepped = bool(self.losses_per_epochs) or len(kwargs["batches"]) > 1
             raise NonFiniteLossError(explain_non_finite_loss(self, kwargs["epoch"], stepped)) from error
+        if self._hide_from_collector is not None:
+            # what the first epoch has loaded stays, above all Numba's many types
+            self._hide_from_collector()
+            self._hide_from_collector = None
+        return loss
 
     @cached_property
     def _factorization(self) -> Factorization:
