@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -41,7 +41,7 @@ class Ranks:
         """
         self.rank = rank
         self.size = size
-        #: the number of bytes that this one has sent and received so far, without those of single numbers
+        #: the number of bytes that this one has sent so far, without those of single numbers
         self.num_bytes = 0
 
     @classmethod
@@ -62,7 +62,7 @@ class Ranks:
 
     @contextmanager
     def _communicating(self, *tensors: Tensor) -> Iterator[None]:
-        """Count bytes, and say what it means if another process does not answer."""
+        """Count the bytes of tensors that are summed or spread, and say what it means if another process does not answer."""
         # what a ring sends: to sum or to gather a vector takes twice its size at most
         self.num_bytes += sum(2 * (self.size - 1) * x.numel() * x.element_size() // self.size for x in tensors)
         try:
@@ -95,6 +95,31 @@ class Ranks:
         self.add(total)
         return x + (total - x.detach())
 
+    def largest(self, x: Tensor) -> Tensor:
+        """Return the largest numbers of all processes, element by element."""
+        if self.size == 1:
+            return x
+        result = x.clone()
+        with self._communicating(result):
+            distributed.all_reduce(result, op=distributed.ReduceOp.MAX)
+        return result
+
+    def exchange(self, x: Tensor, sent: Sequence[int], received: Sequence[int]) -> Tensor:
+        """Send some rows of a matrix to each process, and receive some from each.
+
+        :param x: the rows to send, in the order of the processes
+        :param sent: the number of rows for each process
+        :param received: the number of rows from each process
+        :return: the rows received, in the order of the processes
+        """
+        if self.size == 1:
+            return x
+        result = x.new_empty(sum(received), *x.shape[1:])
+        self.num_bytes += (len(x) - sent[self.rank]) * x[:1].numel() * x.element_size()
+        with self._communicating():
+            distributed.all_to_all_single(result, x.contiguous(), list(received), list(sent))
+        return result
+
     def moments(self, x: Tensor, weights: Tensor | None = None) -> Moments:
         """Collect the moments of the rows of a matrix that all processes have, each of some rows.
 
@@ -105,9 +130,37 @@ class Ranks:
         if self.size == 1:
             return Moments.of(x, weights)
         rows = self.rows(len(x))
-        mine = Moments.of(x[rows], None if weights is None else weights[rows])
+        return self.moments_of_parts(x[rows], None if weights is None else weights[rows])
+
+    def moments_of_parts(self, x: Tensor, weights: Tensor | None = None) -> Moments:
+        """Collect the moments of the rows of a matrix of which each process has a part.
+
+        :param x: shape: (n, d), the part of this process
+        :param weights: shape: (n,), the weights of its rows
+        :return: the moments of all rows
+        """
+        mine = Moments.of(x, weights)
+        if self.size == 1:
+            return mine
         both = self.sum(torch.cat([mine.second, mine.first[None]]))
-        return Moments(len(x) if weights is None else weights.sum().item(), both[-1], both[:-1])
+        count = torch.tensor(mine.count, dtype=torch.double, device=x.device)
+        self.add(count)
+        return Moments(count.item(), both[-1], both[:-1])
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Let what fails in one process fail in all of them, instead of leaving the others waiting."""
+        error: Exception | None = None
+        try:
+            yield
+        except Exception as caught:
+            error = caught
+        reasons = self.all_of(None if error is None else f"{type(error).__name__}: {error}")
+        if error is not None:
+            raise error
+        for rank, reason in enumerate(reasons):
+            if reason is not None:
+                raise RankError(f"Rank {rank} of {self.size} has failed, so none can go on: {reason}")
 
     def share(self, *tensors: Tensor) -> None:
         """Give all processes the values of the first one, in place."""
@@ -156,7 +209,7 @@ def join(timeout: timedelta) -> Iterator[Ranks]:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     store, rank, size = next(rendezvous("env://", timeout=timeout))
     distributed.init_process_group(
-        backend="nccl" if torch.cuda.is_available() else "gloo",
+        backend="cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
         store=PrefixStore(f"restart {os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store),
         rank=rank,
         world_size=size,

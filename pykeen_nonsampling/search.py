@@ -25,7 +25,7 @@ from .planning import Outline, format_bytes, outline
 from .recipes import OPTIMIZATION, complete_loss, complete_model, is_ours
 from .sweep import free_memory
 from .training import FactorizedTrainingLoop, NonSamplingTrainingLoop
-from .triples import TripleIndex
+from .triples import Census, TripleIndex
 from .weighting import closed_world_defaults, local_closed_world_defaults, suitable_loss
 
 __all__ = [
@@ -110,7 +110,7 @@ def default_loss(training_loop: type[FactorizedTrainingLoop], factory: CoreTripl
     """
     if issubclass(training_loop, NonSamplingTrainingLoop):
         return NonSamplingLoss
-    return suitable_loss(_index(factory), family)
+    return suitable_loss(_count(factory), family)
 
 
 def default_weights(
@@ -125,11 +125,11 @@ def default_weights(
     :return: the weights, by the names of the loss's parameters
     """
     derive = closed_world_defaults if issubclass(training_loop, NonSamplingTrainingLoop) else local_closed_world_defaults
-    return derive(loss, _index(factory), family)
+    return derive(loss, _count(factory), family)
 
 
-def _index(factory: CoreTriplesFactory) -> TripleIndex:
-    return TripleIndex.from_factory(factory, factory.num_entities, factory.num_relations)
+def _count(factory: CoreTriplesFactory) -> Census:
+    return Census(TripleIndex.from_factory(factory, factory.num_entities, factory.num_relations))
 
 
 def loss_ranges(

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from .losses import MomentLoss, NonSamplingLoss, StandardizedLoss, UnsavedFunction, as_exponent, describe
 from .moments import Weights
-from .triples import Ranges, Side, SideWeights, TripleIndex
+from .triples import Census, Ranges, Side, SideWeights, TripleIndex
 
 __all__ = [
     "CONSTANTS",
@@ -91,15 +91,15 @@ def constant(name: str, family: str) -> float:
     return values.get(family, values.get(family.partition(" (")[0], values["any"]))
 
 
-def suitable_loss(index: TripleIndex, family: str) -> type[MomentLoss]:
+def suitable_loss(census: Census, family: str) -> type[MomentLoss]:
     """Choose a loss for the local closed world, if the user leaves it open.
 
-    :param index: the training triples
+    :param census: what occurs in the training triples
     :param family: the family of the model's factorization
     :return: the standardized loss for distances, unless there are only a few entities, or, for translations, many; and for
         graphs of medium size with many triples per entity, unless relations are full matrices; otherwise, the squared one
     """
-    return choose_loss(index.num_entities, len(index), family)
+    return choose_loss(census.num_entities, census.num_triples, family)
 
 
 def choose_loss(num_entities: int, num_triples: int, family: str) -> type[MomentLoss]:
@@ -109,33 +109,33 @@ def choose_loss(num_entities: int, num_triples: int, family: str) -> type[Moment
     return StandardizedLoss if dense and few <= num_entities <= many else NonSamplingLoss
 
 
-def closed_world_defaults(loss: MomentLoss, index: TripleIndex, family: str) -> dict[str, float]:
+def closed_world_defaults(loss: MomentLoss, census: Census, family: str) -> dict[str, float]:
     """Derive weights for the closed world from the graph and the model.
 
     :param loss: the loss, for what the user has set
-    :param index: the training triples
+    :param census: what occurs in the training triples
     :param family: the family of the model's factorization
     :return: all weights, by the names of the loss's parameters
     """
     mass = constant("mass of all triples", family)
-    share = len(index) / (index.num_entities**2 * index.num_relations)
+    share = census.num_triples / (census.num_entities**2 * census.num_relations)
     return {
         "negative_weight": loss.positive_weight * min(1.0, mass * share),
         **_regularization_defaults(loss, constant("regularization in the closed world", family)),
     }
 
 
-def local_closed_world_defaults(loss: MomentLoss, index: TripleIndex, family: str) -> dict[str, float]:
+def local_closed_world_defaults(loss: MomentLoss, census: Census, family: str) -> dict[str, float]:
     """Derive weights for the local closed world from the graph and the model.
 
     :param loss: the loss, for what the user has set
-    :param index: the training triples
+    :param census: what occurs in the training triples
     :param family: the family of the model's factorization
     :return: all weights, by the names of the loss's parameters
     """
     if isinstance(loss, StandardizedLoss):
         return {
-            "margin": constant("margin", family) * math.log(index.num_entities),
+            "margin": constant("margin", family) * math.log(census.num_entities),
             "sharpness": constant("sharpness", family),
             "anchor": constant("anchor", family),
             "query_weight": 0.0,
@@ -144,9 +144,9 @@ def local_closed_world_defaults(loss: MomentLoss, index: TripleIndex, family: st
             **_regularization_defaults(loss, constant("regularization of the standardized loss", family)),
         }
     mass, exponent = constant("mass of a query's candidates", family), constant("exponent of queries", family)
-    negative_weight = loss.positive_weight * min(1.0, mass / index.num_entities)
+    negative_weight = loss.positive_weight * min(1.0, mass / census.num_entities)
     # small graphs suffer from negatives that weigh more than positives, so the exponent is limited to avoid that
-    most = max(int(index.counts.max()), _most_heads(index))
+    most = census.most_answers
     if most > 1:
         ratio = loss.positive_weight / (loss.negative_weight or negative_weight)
         exponent = min(exponent, max(0.0, math.log(ratio) / math.log(most)))
@@ -167,12 +167,6 @@ def _regularization_defaults(loss: MomentLoss, by_frequency: float, by_query: fl
         "regularization_weight": 0.0 if loss.duality_weight else by_frequency,
         "duality_weight": by_query if loss.regularization_weight is None else 0.0,
     }
-
-
-def _most_heads(index: TripleIndex) -> int:
-    """Find the largest number of heads that a pair of relation and tail has."""
-    _, relations, tails = index.triples.unbind(dim=-1)
-    return int((relations * index.num_entities + tails).unique(return_counts=True)[1].max())
 
 
 def check_precision(loss: MomentLoss, dtype: torch.dtype) -> None:
@@ -239,24 +233,18 @@ def _largest(weights: Tensor | float | None) -> float:
     return float(weights.max()) if isinstance(weights, Tensor) else weights
 
 
-def weigh_triples(loss: MomentLoss, index: TripleIndex, dtype: torch.dtype) -> Weights:
+def weigh_triples(loss: MomentLoss, census: Census, dtype: torch.dtype) -> Weights:
     """Weigh all triples by their head, relation and tail.
 
     :param loss: the loss
-    :param index: the training triples, from heads to tails
+    :param census: what occurs in the training triples
     :param dtype: the data type of weights
     :return: the weights
     """
-    given, relations = index.pairs.unbind(dim=-1)
-    heads, by_relation = (
-        torch.zeros(size, dtype=dtype, device=ids.device).index_add_(0, ids, index.counts.to(dtype))
-        for ids, size in ((given, index.num_entities), (relations, index.num_relations))
-    )
-    tails = index.answers.bincount(minlength=index.num_entities).to(dtype)
     return Weights(
         *(
-            _by_count(f"{name}_weight", getattr(loss, f"{name}_weight"), counts)
-            for name, counts in zip(PARTS, (heads, by_relation, tails), strict=True)
+            _by_count(f"{name}_weight", getattr(loss, f"{name}_weight"), counts.to(dtype))
+            for name, counts in zip(PARTS, (census.heads, census.relations, census.tails), strict=True)
         )
     )
 
@@ -295,12 +283,13 @@ def weigh_closed_world(
 
 
 def weigh_local_closed_world(
-    loss: MomentLoss, side: Side, weights: Weights, weighter: LossWeighter | None, dtype: torch.dtype
+    loss: MomentLoss, side: Side, census: Census, weights: Weights, weighter: LossWeighter | None, dtype: torch.dtype
 ) -> SideWeights:
     """Weigh the triples, queries and candidates of one side in the local closed world.
 
     :param loss: the loss, with all its weights
     :param side: the triples, seen from the end that answers
+    :param census: what occurs in the training triples
     :param weights: the weights of all triples as negatives
     :param weighter: weighs queries, positives and negatives alike, as in PyKEEN's LCWA loop
     :param dtype: the data type of weights
@@ -318,7 +307,7 @@ def weigh_local_closed_world(
     if weighter is not None:
         whole = _weigh_queries(weighter, side).to(dtype)
         queries, positives = queries * whole, positives * whole[index.query_index]
-    answered = index.answers.bincount(minlength=index.num_entities).to(dtype)
+    answered = side.ends(census.heads, census.tails)[1].to(dtype)
     candidates = _by_count("candidate_weight", loss.candidate_weight, answered)
     if answers is not None:
         candidates = answers if candidates is None else answers * candidates

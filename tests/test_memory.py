@@ -227,15 +227,16 @@ class TestRefusal:
         loop = NonSamplingLCWATrainingLoop(
             model=RESCAL(triples_factory=large, embedding_dim=2, random_seed=0), triples_factory=large, memory_budget=2**40
         )
-        least = planning.check_room(loop, loop._index(large), Task())
+        counts = Counts.of(large)
+        least = planning.check_room(loop, counts, Task())
         assert least == 2**40
-        outlined = planning.dry_run.outline_instance(loop, Counts.of_index(loop._index(large)), Task(sides=2))
+        outlined = planning.dry_run.outline_instance(loop, counts, Task(sides=2))
         room = outlined.memory(memory_budget=1).training + 1000
         monkeypatch.setattr(planning.room, "free_memory", lambda _: room)
         with pytest.raises(
             ValueError, match=r"Set a smaller budget for blocks, e.g. training_loop_kwargs=dict\(memory_budget="
         ):
-            planning.check_room(loop, loop._index(large), Task())
+            planning.check_room(loop, counts, Task())
 
 
 @linux

@@ -13,7 +13,7 @@ from pykeen.models import Model
 from pykeen.triples import CoreTriplesFactory
 
 from ..training import FactorizedTrainingLoop
-from ..triples import Side, TripleIndex
+from ..triples import Census, Side
 from .timing import extrapolate, train_epochs
 
 __all__ = [
@@ -91,14 +91,14 @@ def _sampling(training_loop: type[FactorizedTrainingLoop]) -> Any:
             self.share = share
             return train_epochs(self, factory, SAMPLE_EPOCHS)
 
-        def _index(self, factory: CoreTriplesFactory) -> TripleIndex:
-            if "index" not in self.whole:
-                self.whole["index"] = super()._index(factory)
-            return self.whole["index"]
+        def _count(self, factory: CoreTriplesFactory) -> Census:
+            if "census" not in self.whole:
+                self.whole["census"] = super()._count(factory)
+            return self.whole["census"]
 
-        def _sides(self, index: TripleIndex, factory: CoreTriplesFactory) -> Sequence[Side]:
+        def _sides(self, census: Census, factory: CoreTriplesFactory) -> Sequence[Side]:
             if "sides" not in self.whole:
-                self.whole["sides"] = super()._sides(index, factory)
+                self.whole["sides"] = super()._sides(census, factory)
             generator = torch.Generator().manual_seed(0)
             sides = []
             for side in self.whole["sides"]:

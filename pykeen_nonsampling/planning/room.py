@@ -13,7 +13,6 @@ from pykeen.models import Model
 from pykeen.triples import CoreTriplesFactory
 
 from ..sweep import free_memory
-from ..triples import TripleIndex
 from .dry_run import make_without_values, outline, outline_instance
 from .outline import PARTS, Outline, format_bytes
 from .task import Counts, Task, TaskOf
@@ -69,21 +68,21 @@ def check_model(
     raise ValueError(_refuse(made, model.__name__, dimension, free, largest, device, memory_budget))
 
 
-def check_room(loop: Any, index: TripleIndex, task: Task) -> int | None:
+def check_room(loop: Any, counts: Counts, task: Task) -> int | None:
     """Refuse to train a model that does not fit, and limit the memory for blocks to what the rest leaves.
 
     :param loop: the training loop
-    :param index: the training triples
+    :param counts: the numbers of the graph
     :param task: what is trained
     :return: the number of bytes for blocks; none, if no limit is needed
     :raises ValueError: if the model does not fit
     """
     model, device, memory_budget = loop.model, loop.model.device, loop.memory_budget
     free = free_memory(device)
-    if _is_small(model, len(index), free):
+    if _is_small(model, counts.num_triples, free):
         return memory_budget
     try:
-        made = outline_instance(loop, Counts.of_index(index), task.with_optimizer(loop.optimizer))
+        made = outline_instance(loop, counts, task.with_optimizer(loop.optimizer))
     except Exception as error:
         # e.g. one that computes vectors from the graph
         logger.debug("The memory that %s needs is not known: %r", type(model).__name__, error)

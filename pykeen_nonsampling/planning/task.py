@@ -11,7 +11,7 @@ from pykeen.triples import CoreTriplesFactory
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..losses import AutomaticLoss, MomentLoss, NonSamplingLoss, StandardizedLoss, as_exponent
-from ..triples import TripleIndex
+from ..triples import Census, TripleIndex
 from ..weighting import choose_loss, constant
 
 __all__ = [
@@ -40,15 +40,14 @@ class Counts:
         known = _COUNTED.setdefault(factory.mapped_triples, {})
         sizes = factory.num_entities, factory.num_relations
         if sizes not in known:
-            known[sizes] = cls.of_index(TripleIndex.from_factory(factory, *sizes))
+            known[sizes] = cls.of_census(Census(TripleIndex.from_factory(factory, *sizes)))
         return known[sizes]
 
     @classmethod
-    def of_index(cls, index: TripleIndex) -> Counts:
-        """Count what is in an index."""
-        relations = index.pairs[:, 1].index_select(0, index.query_index)
-        others = len((relations * index.num_entities + index.answers).unique())
-        return cls(index.num_entities, index.num_relations, len(index), (index.num_queries, others))
+    def of_census(cls, census: Census) -> Counts:
+        """Take what has been counted, in this process."""
+        index = census.index
+        return cls(index.num_entities, index.num_relations, len(index), (index.num_queries, census.num_other_queries))
 
     def factory(self) -> CoreTriplesFactory:
         """Make a factory of a single triple for models of the same sizes."""

@@ -8,17 +8,20 @@ from .base import Gradients, Problem, Sweep, sum_of_costs
 from .choice import fastest_sweep
 from .memory import check_memory_budget, free_memory
 from .plain import PlainSweep, block_size
+from .sharded import ShardedSweep, rows_at_once
 from .threads import warn_if_forked
 
 __all__ = [
     "Gradients",
     "PlainSweep",
     "Problem",
+    "ShardedSweep",
     "Sweep",
     "block_size",
     "check_memory_budget",
     "fastest_sweep",
     "free_memory",
+    "rows_at_once",
     "sum_of_costs",
     "warn_if_forked",
 ]

@@ -27,12 +27,12 @@ from ..losses import AutomaticLoss, MomentLoss, NonSamplingLoss, check_loss
 from ..objectives import Objective, sum_of_norms
 from ..planning import Counts, Task, check_room
 from ..sweep import Sweep, check_memory_budget, fastest_sweep, warn_if_forked
-from ..triples import Batch, Batches, Side, TripleIndex
+from ..triples import Batch, Batches, Census, Side
 from ..weighting import check_precision, weigh_triples
 from .advice import advise_smaller_scores, advise_smaller_steps, explain_non_finite_loss
 from .arguments import check_negative_sampler, check_numbers, check_training_arguments
-from .parallel import ParallelTrainingLoop
 from .setup import describe_graph, describe_weights, plain
+from .sharded import ShardedTrainingLoop
 
 __all__ = [
     "FactorizedTrainingLoop",
@@ -51,7 +51,7 @@ DIVERGED = 10.0
 derived: ContextVar[Mapping[str, Any]] = ContextVar("derived", default={})  # noqa: B039
 
 
-class FactorizedTrainingLoop(ParallelTrainingLoop, ABC):
+class FactorizedTrainingLoop(ShardedTrainingLoop, ABC):
     """What all training loops without negative sampling have in common.
 
     A subclass says which triples count as negatives: from which ends the training triples are seen, what they and their
@@ -126,11 +126,11 @@ class FactorizedTrainingLoop(ParallelTrainingLoop, ABC):
             "loss": {"class": type(self.loss).__name__, **plain(self.loss.kwargs)},
         }
         if self._indexed:
-            batch = next(iter(self._indexed.values()))[1]
+            batch, numbering = next(iter(self._indexed.values()))[1], self._numbering()
             description |= {
-                "graph": describe_graph(batch.sides[0].index),
+                "graph": describe_graph(batch.sides[0].index, numbering),
                 "target": [side.target for side in batch.sides],
-                "weights": describe_weights(self._weights, batch.sides),
+                "weights": describe_weights(self._weights, batch.sides, numbering),
                 "batch_size": self._training_kwargs.get("batch_size") or len(batch),
             }
         return description
@@ -139,7 +139,7 @@ class FactorizedTrainingLoop(ParallelTrainingLoop, ABC):
     def train(  # type: ignore[override]  # noqa: D102
         self, triples_factory: CoreTriplesFactory, num_epochs: int = 1, batch_size: int | None = None, **kwargs: Any
     ) -> list[float] | None:
-        check_training_arguments(triples_factory.num_entities, num_epochs=num_epochs, batch_size=batch_size, **kwargs)
+        check_training_arguments(self.num_entities, num_epochs=num_epochs, batch_size=batch_size, **kwargs)
         warn_if_forked()
         # before PyKEEN looks at a checkpoint, which is compared with what is derived here
         self.__dict__.pop("_factorization", None)
@@ -151,17 +151,18 @@ class FactorizedTrainingLoop(ParallelTrainingLoop, ABC):
     def _prepare(self, triples_factory: CoreTriplesFactory, label_smoothing: float) -> None:
         """Index the triples to train on, check the loss, derive the weights that the user left out, and record them."""
         check_numbers(self.model, self._dtype)
-        index = self._index(triples_factory)
-        self._budget = check_room(self, index, self._task(index, triples_factory))
+        census = self._count(triples_factory)
+        counts = Counts.of_census(census)
+        self._budget = check_room(self, counts, self._task(counts, triples_factory))
         self._try_features()
         if self.model.loss is not self._resolved_loss:
             self._given_loss = self.model.loss
         loss: MomentLoss = self._given_loss
         if isinstance(loss, AutomaticLoss):
             # only the squared loss has targets to smooth
-            loss = loss.become(NonSamplingLoss if label_smoothing else self._suitable_loss(index))
+            loss = loss.become(NonSamplingLoss if label_smoothing else self._suitable_loss(census))
         self._check_objective(loss.objective(label_smoothing, num_entities=self.num_entities))
-        defaults = self._default_weights(loss, index)
+        defaults = self._default_weights(loss, census)
         weights = {name: defaults[name] for name, value in loss.kwargs.items() if name in defaults and value is None}
         self._resolved_loss = self.model.loss = loss.resolve(**weights)
         if self.loss.duality_weight and self._factorization.family.startswith("squared distance"):
@@ -170,8 +171,11 @@ class FactorizedTrainingLoop(ParallelTrainingLoop, ABC):
                 f"but the score of {type(self.model).__name__} is a distance. Remove it from loss_kwargs."
             )
         check_precision(self.loss, self._dtype)
-        self._weights = weigh_triples(self.loss, index, self._dtype)
-        self._indexed[id(triples_factory)] = triples_factory, Batch(self._sides(index, triples_factory))
+        self._weights = weigh_triples(self.loss, census, self._dtype)
+        with self._ranks.together():
+            sides = self._sides(census, triples_factory)
+        self._indexed[id(triples_factory)] = triples_factory, self._make_batch(sides)
+        self._weights = self._own(self._weights)
         name = loss_resolver.normalize_inst(self.loss)
         self.result_tracker.log_params(params=dict(loss=name, loss_kwargs=self.loss.plain_kwargs))
         choices = {**derived.get(), **({"loss": name} if isinstance(self._given_loss, AutomaticLoss) else {})}
@@ -180,10 +184,10 @@ class FactorizedTrainingLoop(ParallelTrainingLoop, ABC):
         if choices:
             logger.info("Derived from graph and model: %s", ", ".join(f"{key}={value!r}" for key, value in choices.items()))
 
-    def _task(self, index: TripleIndex, triples_factory: CoreTriplesFactory) -> Task:
+    def _task(self, counts: Counts, triples_factory: CoreTriplesFactory) -> Task:
         """Say what is trained, for an estimate of the memory."""
         target, inverse = getattr(self, "target", None), triples_factory.create_inverse_triples
-        return self.plan_task(self.model.loss, self._factorization.family, Counts.of_index(index), inverse, target)
+        return self.plan_task(self.model.loss, self._factorization.family, counts, inverse, target)
 
     @classmethod
     def plan_task(cls, loss: Any, family: str, counts: Counts, inverse: bool = False, target: Any = None) -> Task:
@@ -209,16 +213,11 @@ class FactorizedTrainingLoop(ParallelTrainingLoop, ABC):
         finally:
             self.model.train(training)
 
-    def _index(self, triples_factory: CoreTriplesFactory) -> TripleIndex:
-        """Index the triples of a factory."""
-        index = TripleIndex.from_factory(triples_factory, self.num_entities, self.model.num_relations)
-        return index.to(self.model.device)
-
     def _batch(self, triples_factory: CoreTriplesFactory) -> Batch:
         """Return all triples of a factory, indexed once. Callbacks may use other triples than those to train on."""
         if id(triples_factory) not in self._indexed:
-            sides = self._sides(self._index(triples_factory), triples_factory)
-            self._indexed[id(triples_factory)] = triples_factory, Batch(sides)
+            sides = self._sides(self._count(triples_factory), triples_factory)
+            self._indexed[id(triples_factory)] = triples_factory, self._make_batch(sides)
         return self._indexed[id(triples_factory)][1]
 
     # docstr-coverage: inherited
@@ -281,12 +280,7 @@ class FactorizedTrainingLoop(ParallelTrainingLoop, ABC):
     @cached_property
     def _sweep(self) -> Sweep:
         """The way to visit the observed triples."""
-        return fastest_sweep(self._budget)
-
-    @property
-    def num_entities(self) -> int:
-        """The number of entities to train."""
-        return self.model._get_entity_len(mode=self.mode)
+        return self._divide_sweep(fastest_sweep(self._budget))
 
     @property
     def _weighter(self) -> LossWeighter | None:
@@ -303,15 +297,15 @@ class FactorizedTrainingLoop(ParallelTrainingLoop, ABC):
         return
 
     @abstractmethod
-    def _suitable_loss(self, index: TripleIndex) -> type[MomentLoss]:
+    def _suitable_loss(self, census: Census) -> type[MomentLoss]:
         """Choose a loss for graph and model."""
 
     @abstractmethod
-    def _default_weights(self, loss: MomentLoss, index: TripleIndex) -> dict[str, float]:
+    def _default_weights(self, loss: MomentLoss, census: Census) -> dict[str, float]:
         """Derive weights from graph and model, by the names of the loss's parameters."""
 
     @abstractmethod
-    def _sides(self, index: TripleIndex, triples_factory: CoreTriplesFactory) -> Sequence[Side]:
+    def _sides(self, census: Census, triples_factory: CoreTriplesFactory) -> Sequence[Side]:
         """Return the triples as seen from each end that answers, with all weights."""
 
     @abstractmethod
@@ -394,7 +388,7 @@ class FactorizedTrainingLoop(ParallelTrainingLoop, ABC):
         """Check the model before its first step, once."""
         if not self.losses_per_epochs:
             with torch.no_grad():
-                self._check_scale(self._factorization.score_moments(*all_features))
+                self._check_scale(self._factorization.score_moments(*all_features, moments=self._moments))
 
     def _check_scale(self, moments: ScoreMoments) -> None:
         """Point out scores so large that most of the training would be spent on shrinking them."""

@@ -22,7 +22,11 @@ __all__ = [
     "prepare",
     "replacing",
     "seal",
+    "temporary_directory",
 ]
+
+#: What directories for parts of checkpoints begin with
+ROWS = "rows"
 
 #: What a digest begins with
 MARK = b"sha256:"
@@ -127,12 +131,27 @@ def prepare(training_kwargs: Mapping[str, Any] | None) -> None:
             check(path)
 
 
+@contextmanager
+def temporary_directory(directory: Path) -> Iterator[Path]:
+    """Make a directory for files that a checkpoint is made of, and remove it in the end.
+
+    :param directory: the directory of the checkpoint
+    :yield: the directory
+    """
+    with tempfile.TemporaryDirectory(prefix=f"{ROWS}.{os.getpid()}.", suffix=".part", dir=directory) as name:
+        yield Path(name)
+
+
 def _remove_parts(path: Path) -> None:
     """Remove what killed processes have left half-written."""
-    for part in path.parent.glob(f"{path.name}.*.part"):
-        process = part.name[len(path.name) + 1 :].partition(".")[0]
-        if process.isdigit() and os.name == "posix" and not _is_running(int(process)):
-            part.unlink(missing_ok=True)
+    for prefix in (path.name, ROWS):
+        for part in path.parent.glob(f"{prefix}.*.part"):
+            process = part.name[len(prefix) + 1 :].partition(".")[0]
+            if process.isdigit() and os.name == "posix" and not _is_running(int(process)):
+                if part.is_dir():
+                    shutil.rmtree(part, ignore_errors=True)
+                else:
+                    part.unlink(missing_ok=True)
 
 
 def _is_running(process: int) -> bool:

@@ -15,7 +15,7 @@ from ..losses import MomentLoss, NonSamplingLoss
 from ..objectives import Objective, Scores
 from ..planning import Counts, Task
 from ..sweep import Problem, sum_of_costs
-from ..triples import Batch, Side, TripleIndex
+from ..triples import Batch, Census, Side
 from ..weighting import closed_world_defaults, weigh_closed_world
 from .base import FactorizedTrainingLoop
 
@@ -56,17 +56,17 @@ class NonSamplingTrainingLoop(FactorizedTrainingLoop):
             )
 
     # docstr-coverage: inherited
-    def _suitable_loss(self, index: TripleIndex) -> type[MomentLoss]:
+    def _suitable_loss(self, census: Census) -> type[MomentLoss]:
         return NonSamplingLoss
 
     # docstr-coverage: inherited
-    def _default_weights(self, loss: MomentLoss, index: TripleIndex) -> dict[str, float]:
-        return closed_world_defaults(loss, index, self._factorization.family)
+    def _default_weights(self, loss: MomentLoss, census: Census) -> dict[str, float]:
+        return closed_world_defaults(loss, census, self._factorization.family)
 
     # docstr-coverage: inherited
-    def _sides(self, index: TripleIndex, triples_factory: CoreTriplesFactory) -> Sequence[Side]:
-        weights = weigh_closed_world(self.loss, index, self._weights, self._weighter, self._dtype)
-        return [Side(LABEL_TAIL, index, weights)]
+    def _sides(self, census: Census, triples_factory: CoreTriplesFactory) -> Sequence[Side]:
+        weights = weigh_closed_world(self.loss, census.index, self._weights, self._weighter, self._dtype)
+        return [Side(LABEL_TAIL, census.index, weights)]
 
     # docstr-coverage: inherited
     def _num_scores(self, batch: Batch) -> float:
@@ -82,7 +82,7 @@ class NonSamplingTrainingLoop(FactorizedTrainingLoop):
         all_triples = Scores(
             positives=heads.new_empty(0),
             query_index=torch.empty(0, dtype=torch.long, device=heads.device),
-            candidates=self._factorization.score_moments(heads, relations, tails, self._weights, self._ranks.moments),
+            candidates=self._factorization.score_moments(heads, relations, tails, self._weights, self._moments),
             query_weights=side.weights.queries,
         )
         return sum_of_costs(problem, self._sweep) + batch.share * objective.cost(all_triples)

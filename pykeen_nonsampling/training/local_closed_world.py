@@ -16,7 +16,7 @@ from ..moments import Moments
 from ..objectives import Objective
 from ..planning import Counts, Task
 from ..sweep import Problem, sum_of_costs
-from ..triples import Batch, Side, TripleIndex
+from ..triples import Batch, Census, Side
 from ..weighting import local_closed_world_defaults, suitable_loss, weigh_local_closed_world
 from .base import FactorizedTrainingLoop
 
@@ -83,19 +83,19 @@ class NonSamplingLCWATrainingLoop(FactorizedTrainingLoop):
         return Task.of(loss, family, counts, sides=len(_targets(inverse, target)))
 
     # docstr-coverage: inherited
-    def _suitable_loss(self, index: TripleIndex) -> type[MomentLoss]:
-        return suitable_loss(index, self._factorization.family)
+    def _suitable_loss(self, census: Census) -> type[MomentLoss]:
+        return suitable_loss(census, self._factorization.family)
 
     # docstr-coverage: inherited
-    def _default_weights(self, loss: MomentLoss, index: TripleIndex) -> dict[str, float]:
-        return local_closed_world_defaults(loss, index, self._factorization.family)
+    def _default_weights(self, loss: MomentLoss, census: Census) -> dict[str, float]:
+        return local_closed_world_defaults(loss, census, self._factorization.family)
 
     # docstr-coverage: inherited
-    def _sides(self, index: TripleIndex, triples_factory: CoreTriplesFactory) -> Sequence[Side]:
+    def _sides(self, census: Census, triples_factory: CoreTriplesFactory) -> Sequence[Side]:
         sides = []
         for target in _targets(triples_factory.create_inverse_triples, self.target):
-            side = Side(target, index.reverse() if target == LABEL_HEAD else index)
-            weights = weigh_local_closed_world(self.loss, side, self._weights, self._weighter, self._dtype)
+            side = Side(target, census.other_end if target == LABEL_HEAD else census.index)
+            weights = weigh_local_closed_world(self.loss, side, census, self._weights, self._weighter, self._dtype)
             sides.append(replace(side, weights=weights))
         return sides
 
@@ -121,7 +121,7 @@ class NonSamplingLCWATrainingLoop(FactorizedTrainingLoop):
             weights = side.weights.candidates
             # most models have the same features for heads and tails, so one Gram matrix is enough
             if candidates is None or heads is not tails or weights is not used:
-                candidates, used = self._ranks.moments(answers, weights), weights
+                candidates, used = self._moments(answers, weights), weights
             form = side.face(self._factorization.form)
             problem = Problem(side, form, objective, given, relations, answers, candidates, self.loss.duality_weight or 0.0)
             total = total + sum_of_costs(problem, self._sweep)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 from abc import ABC
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from pykeen.training.callbacks import MultiTrainingCallback, TrainingCallback
 from pykeen.triples import CoreTriplesFactory
+from torch import nn
 
 from ..ranks import Ranks
 from .resuming import ResumableTrainingLoop
@@ -30,25 +32,31 @@ class ParallelTrainingLoop(ResumableTrainingLoop, ABC):
 
     #: the processes, of which this is one
     _ranks: Ranks = Ranks()
+    #: the number of bytes that this process has sent in the last epoch
+    num_bytes: int = 0
     #: whether all start from the same parameters
     _aligned: bool = False
 
     # docstr-coverage: inherited
     def train(self, triples_factory: CoreTriplesFactory, *args: Any, **kwargs: Any) -> list[float] | None:  # noqa: D102
-        self._ranks, self._aligned = Ranks.current(), False
+        self._ranks, self._aligned = self._find_ranks(), False
         self._writes = self._ranks.is_first
         if self._ranks.size > 1:
             self._align_random_numbers()
             self._check_checkpoint(**kwargs)
             kwargs["use_tqdm"] = kwargs.get("use_tqdm", True) and self._ranks.is_first
         losses = super().train(triples_factory, *args, **kwargs)
-        if self._ranks.size > 1 and self._ranks.is_first and losses:
+        if self._ranks.size > 1 and self._ranks.is_first and self.num_bytes:
             logger.info(
-                "Each of the %d processes has sent and received about %s bytes per epoch.",
+                "Each of the %d processes has sent about %s bytes per epoch, and received as many.",
                 self._ranks.size,
-                f"{self._ranks.num_bytes // len(losses):,}",
+                f"{self.num_bytes:,}",
             )
         return losses
+
+    def _find_ranks(self) -> Ranks:
+        """Return the processes that take part."""
+        return Ranks.current()
 
     def _align_random_numbers(self) -> None:
         """Let all draw the same random numbers, as batches and dropout do."""
@@ -75,15 +83,23 @@ class ParallelTrainingLoop(ResumableTrainingLoop, ABC):
         if self._ranks.size > 1:
             given = MultiTrainingCallback(callbacks=callbacks, callbacks_kwargs=callbacks_kwargs)
             # before all others, which may look at gradients
-            callbacks, callbacks_kwargs = [_SumGradients(self._ranks), given], None
+            sum_gradients = _SumGradients(self._ranks, list(self._common_parameters()))
+            callbacks, callbacks_kwargs = [sum_gradients, given], None
         return super()._train(callbacks=callbacks, callbacks_kwargs=callbacks_kwargs, **kwargs)
 
     # docstr-coverage: inherited
     def _train_epoch(self, **kwargs: Any) -> float:  # type: ignore[override]
         if not self._aligned:
-            self._ranks.share(*(x.data for x in (*self.model.parameters(), *self.model.buffers())))
+            self._ranks.share(*(x.data for x in (*self._common_parameters(), *self.model.buffers())))
             self._aligned = True
-        return super()._train_epoch(**kwargs)
+        before = self._ranks.num_bytes
+        loss = super()._train_epoch(**kwargs)
+        self.num_bytes = self._ranks.num_bytes - before
+        return loss
+
+    def _common_parameters(self) -> Iterator[nn.Parameter]:
+        """Return the parameters that all processes have."""
+        return self.model.parameters()
 
     # docstr-coverage: inherited
     def _is_interrupted(self) -> bool:
@@ -96,14 +112,14 @@ class ParallelTrainingLoop(ResumableTrainingLoop, ABC):
 class _SumGradients(TrainingCallback):
     """Sums the gradients of all processes before each step."""
 
-    def __init__(self, ranks: Ranks):
+    def __init__(self, ranks: Ranks, parameters: Sequence[nn.Parameter]):
         super().__init__()
         self.ranks = ranks
+        self.parameters = [x for x in parameters if x.requires_grad]
 
     # docstr-coverage: inherited
     def pre_step(self, **kwargs: Any) -> None:
-        parameters = self.model.get_grad_params()
-        for x in parameters:
+        for x in self.parameters:
             if x.grad is None:
                 # it does not depend on this process's queries
                 x.grad = torch.zeros_like(x)

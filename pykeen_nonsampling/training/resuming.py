@@ -74,12 +74,16 @@ class ResumableTrainingLoop(TrainingLoop[Batch], ABC):
         """What the training was set up with, as plain data."""
         return {
             "training_loop": type(self).__name__,
-            "model": describe_model(self.model),
+            "model": self._describe_model(),
             "optimizer": _describe(self.optimizer, self.optimizer.defaults),
             "lr_scheduler": self._schedule,
             **{name: plain(self._training_kwargs.get(name) or None) for name in INFLUENTIAL},
             **self._describe_data(),
         }
+
+    def _describe_model(self) -> dict[str, Any]:
+        """Describe the model, as plain data."""
+        return describe_model(self.model)
 
     def _describe_data(self) -> dict[str, Any]:
         """Describe what the training loop adds to the setup, as plain data."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -12,6 +11,8 @@ from torch import Tensor, nn
 
 from ..losses import describe
 from ..moments import Weights
+from ..ranks import Ranks
+from ..sharding import Sharding
 from ..triples import Side, TripleIndex
 
 __all__ = [
@@ -24,6 +25,9 @@ __all__ = [
 
 #: Attributes of modules that change during a training, or matter only before it
 PASSING = {"training", "updated", "tracked_parameters", "initializer"}
+
+#: Factors that spread the digits of numbers
+MIX = (0x2545F4914F6CDD1D, 0x1CE4E5B9BF58476D)
 
 #: Numbers that differ by less come from another device
 TOLERANCE = 1.0e-5
@@ -59,31 +63,72 @@ def describe_model(model: nn.Module) -> dict[str, Any]:
     return description
 
 
-def describe_graph(index: TripleIndex) -> dict[str, Any]:
-    """Describe the triples of a graph: how many there are, and which."""
-    digest = hashlib.sha256()
-    for x in (index.pairs, index.offsets, index.answers):
-        digest.update(x.cpu().numpy().tobytes())
+def describe_graph(index: TripleIndex, sharding: Sharding) -> dict[str, Any]:
+    """Describe the triples of a graph: how many there are, and which, no matter how they are divided among processes.
+
+    :param index: the triples of this process, from heads to tails
+    :param sharding: which process has which entities
+    :return: the description
+    """
+    summary = torch.stack([_identify(index.triples, sharding).sum(), torch.tensor(len(index), device=index.answers.device)])
+    sharding.ranks.add(summary)
+    digest, count = summary.tolist()
     return {
         "entities": index.num_entities,
         "relations": index.num_relations,
-        "triples": len(index),
-        "digest": digest.hexdigest()[:16],
+        "triples": count,
+        "digest": f"{digest % 2**64:016x}",
     }
 
 
-def describe_weights(all_triples: Weights, sides: Sequence[Side]) -> list[Any]:
-    """Describe the weights of all triples, and of each side's, by sums that depend on their order."""
-    weights: list[Any] = [all_triples.heads, all_triples.relations, all_triples.tails]
-    for x in (side.weights for side in sides):
-        weights += [x.positives, x.queries, x.candidates, x.answers, None if x.ranges is None else x.ranges.weights]
-    return [_summarize(x) if isinstance(x, Tensor) else x for x in weights]
+def _identify(ids: Tensor, sharding: Sharding) -> Tensor:
+    """Give triples, or pairs of given entity and relation, numbers that look random: sums of them depend on all."""
+    numbers = torch.zeros_like(ids[:, 0])
+    for column, x in enumerate(ids.unbind(dim=-1)):
+        numbers ^= x if column == 1 else sharding.original(x)
+        for shift, factor in ((32, MIX[0]), (29, MIX[1])):
+            # integers overflow, and the sign is shifted in, which does no harm
+            numbers = (numbers ^ (numbers >> shift)) * factor + column
+    return numbers ^ (numbers >> 31)
 
 
-def _summarize(weights: Tensor) -> list[float]:
-    values = weights.detach().double().flatten()
-    positions = 1 + torch.arange(len(values), device=values.device) % 97
-    return [float(values.sum()), float((positions * values).sum())]
+def describe_weights(all_triples: Weights, sides: Sequence[Side], sharding: Sharding) -> list[Any]:
+    """Describe the weights of all triples, and of each side's, by sums that depend on what they belong to.
+
+    :param all_triples: the weights of all triples; of entities, those of this process
+    :param sides: the sides
+    :param sharding: which process has which entities
+    :return: the description
+    """
+    device = sides[0].index.answers.device
+    entities = sharding.original(torch.arange(sharding.mine.start, sharding.mine.stop, device=device))
+    alone = Sharding(sharding.num_entities, Ranks())
+
+    def summarize(weights: Tensor | float | None, keys: Tensor, divided: bool = True) -> Any:
+        if not isinstance(weights, Tensor):
+            return weights
+        values = weights.detach().double().flatten()
+        sums = torch.stack([values.sum(), ((1 + keys % 97) * values).sum()])
+        (sharding if divided else alone).ranks.add(sums)
+        return sums.tolist()
+
+    relations = all_triples.relations
+    description = [
+        summarize(all_triples.heads, entities),
+        None if relations is None else summarize(relations, torch.arange(len(relations), device=device), divided=False),
+        summarize(all_triples.tails, entities),
+    ]
+    for side in sides:
+        weights, ranges = side.weights, side.weights.ranges
+        triples, queries = (_identify(x, sharding) for x in (side.index.triples, side.index.pairs))
+        description += [
+            summarize(weights.positives, triples),
+            summarize(weights.queries, queries),
+            summarize(weights.candidates, entities),
+            summarize(weights.answers, triples),
+            None if ranges is None else summarize(ranges.weights, sharding.original(ranges.entities)),
+        ]
+    return description
 
 
 def differences(there: Any, here: Any, name: str = "") -> Iterator[tuple[str, Any, Any]]:

@@ -1,0 +1,92 @@
+"""Trains models whose entities are divided among processes for a few epochs, and writes what each ends with."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+from pykeen.datasets import Nations
+from pykeen.models import RESCAL, ComplEx, DistMult, RotatE, SimplE, TransE
+from pykeen.regularizers import NoRegularizer
+from torch import distributed
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
+
+from pykeen_nonsampling import (
+    FactorizedRankBasedEvaluator,
+    NonSamplingLCWATrainingLoop,
+    NonSamplingLoss,
+    NonSamplingTrainingLoop,
+    StandardizedLoss,
+)
+from pykeen_nonsampling.ranks import Ranks
+from pykeen_nonsampling.recipes import model_defaults
+from pykeen_nonsampling.sharding import divide
+from pykeen_nonsampling.sweep import sharded
+
+CLOSED, LOCAL = NonSamplingTrainingLoop, NonSamplingLCWATrainingLoop
+DOUBLE, SINGLE = torch.float64, torch.float32
+
+#: the training loop, the model, the precision, the loss, whether there are inverse triples, and the options of the training
+CASES: dict[str, tuple[Any, Any, torch.dtype, Any, bool, dict[str, Any]]] = {
+    "closed": (CLOSED, DistMult, SINGLE, NonSamplingLoss(), False, {}),
+    "closed, weighted": (CLOSED, ComplEx, DOUBLE, NonSamplingLoss(head_weight=0.5, tail_weight=0.25), False, {}),
+    "closed, separate tails": (CLOSED, SimplE, DOUBLE, NonSamplingLoss(reduction="mean"), False, {}),
+    "closed, distance": (CLOSED, TransE, SINGLE, NonSamplingLoss(), False, {}),
+    "local": (LOCAL, ComplEx, SINGLE, NonSamplingLoss(), False, {}),
+    "local, mean": (LOCAL, DistMult, DOUBLE, NonSamplingLoss(reduction="mean"), False, dict(label_smoothing=0.1)),
+    "local, inverse": (LOCAL, SimplE, DOUBLE, NonSamplingLoss(), True, {}),
+    "local, matrices": (LOCAL, RESCAL, DOUBLE, NonSamplingLoss(), False, {}),
+    "standardized": (LOCAL, ComplEx, DOUBLE, StandardizedLoss(), False, {}),
+    "standardized, distance": (LOCAL, RotatE, DOUBLE, StandardizedLoss(), False, {}),
+}
+
+
+def train(name: str, ranks: Ranks | None, directory: Path) -> dict[str, Any]:
+    """Train one of them, with divided entities, if there are processes to divide them among."""
+    loop, model_cls, dtype, loss, inverse, options = CASES[name]
+    dataset = Nations(create_inverse_triples=inverse)
+    training: Any = dataset.training
+    if ranks is not None:
+        training = divide(training if ranks.is_first else None, ranks)
+    kwargs = dict(model_defaults(model_cls), triples_factory=training, embedding_dim=8, random_seed=0, loss=loss)
+    if model_cls is RESCAL:
+        # its default looks at all entities
+        kwargs["regularizer"] = NoRegularizer()
+    model = model_cls(**kwargs).to(dtype)
+    trained = loop(model=model, triples_factory=training, optimizer="Adam", optimizer_kwargs=dict(lr=0.01))
+    torch.manual_seed(0)
+    checkpoint = {} if ranks is None else dict(checkpoint_name=f"{name}.pt", checkpoint_directory=directory)
+    losses = trained.train(training, num_epochs=20, use_tqdm=False, **options, **checkpoint)
+    if ranks is not None:
+        checkpoint = torch.load(directory / f"{name}.pt", weights_only=False)
+        state = checkpoint["model_state_dict"]
+    else:
+        state = model.state_dict()
+    return dict(losses=losses, parameters={key: x for key, x in state.items()})
+
+
+if __name__ == "__main__":
+    logging.disable(logging.WARNING)
+    # several blocks, although there are only a few entities
+    sharded.FEWEST_ROWS = 200
+    directory = Path(sys.argv[1])
+    store, rank, world_size = next(rendezvous("env://", timeout=timedelta(minutes=5)))
+    results: dict[int, Any] = {}
+    for size in range(1, 1 + world_size):
+        if rank < size:
+            # a group of the first processes
+            distributed.init_process_group("gloo", store=PrefixStore(str(size), store), rank=rank, world_size=size)
+            place = directory / str(size)
+            if rank == 0:
+                place.mkdir()
+            distributed.barrier()
+            results[size] = {name: train(name, Ranks.current(), place) for name in CASES}
+            distributed.destroy_process_group()
+    if rank == 0:
+        results[0] = {name: train(name, None, directory) for name in CASES}
+        torch.save(results, directory / "results.pt")
