@@ -14,6 +14,7 @@ from torch import Tensor
 
 from .factorizations import Factorization, NotDecomposableError
 from .features import Features, Vectors, factorize_model, features, represent
+from .sharding import find_sharding
 from .sweep import free_memory
 from .triples import Side, TripleIndex
 
@@ -66,13 +67,15 @@ class Scorer:
 
     @property
     def num_entities(self) -> int:
-        """The number of candidates."""
-        return self.features.tails.shape[0]
+        """The number of candidates, in all processes that they are divided among."""
+        sharding = find_sharding(self.model)
+        return len(self.features.tails) if sharding is None else sharding.num_entities
 
     @property
     def num_columns(self) -> int:
         """The number of candidates to score at once."""
-        return min(self.num_entities, CACHED_COLUMNS) if self._on_cpu else self.num_entities
+        here = len(self.features.tails)
+        return min(here, CACHED_COLUMNS) if self._on_cpu else here
 
     def num_rows(self, memory_budget: int | None, copies: int) -> int:
         """Determine the number of queries to score at once.

@@ -243,8 +243,8 @@ def shard_model(model: Any, sharding: Sharding) -> None:
     for x in model.entity_representations:
         x.initializer = _ShardInitializer(x.initializer, sharding)  # type: ignore[assignment]
         # PyKEEN resets the inner module, too, before it initializes the vectors
-        draw, inner = _ShardInitializer(nn.init.normal_, sharding), x._embeddings
-        inner.reset_parameters = partial(_reset, inner, draw)  # type: ignore[union-attr, method-assign, assignment]
+        inner: Any = x._embeddings
+        inner.reset_parameters = partial(_reset, inner, _ShardInitializer(nn.init.normal_, sharding))
     _SHARDINGS[model] = sharding
     if isinstance(model._random_seed, int):
         # making it has used up as many random numbers as this process has entities

@@ -62,12 +62,16 @@ def train(name: str, ranks: Ranks | None, directory: Path) -> dict[str, Any]:
     torch.manual_seed(0)
     checkpoint = {} if ranks is None else dict(checkpoint_name=f"{name}.pt", checkpoint_directory=directory)
     losses = trained.train(training, num_epochs=20, use_tqdm=False, **options, **checkpoint)
+    testing = dataset.testing.mapped_triples
     if ranks is not None:
-        checkpoint = torch.load(directory / f"{name}.pt", weights_only=False)
-        state = checkpoint["model_state_dict"]
-    else:
-        state = model.state_dict()
-    return dict(losses=losses, parameters={key: x for key, x in state.items()})
+        testing = training.sharding.number_triples(testing)
+    evaluator, known = FactorizedRankBasedEvaluator(), training.mapped_triples
+    evaluation = evaluator.evaluate(model, testing, additional_filter_triples=known, use_tqdm=False)
+    metrics = {key: value for key, value in evaluation.to_flat_dict().items() if value == value}
+    state = model.state_dict()
+    if ranks is not None:
+        state = torch.load(directory / f"{name}.pt", weights_only=False)["model_state_dict"]
+    return dict(losses=losses, parameters=dict(state), metrics=metrics)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from pykeen.nn.modules import DistMultInteraction
 from pykeen.pipeline import pipeline
 from pykeen.typing import LABEL_HEAD, LABEL_TAIL, RANK_OPTIMISTIC, RANK_PESSIMISTIC
 
-from pykeen_nonsampling import evaluation, scoring
+from pykeen_nonsampling import ranking, scoring
 from pykeen_nonsampling.evaluation import FactorizedRankBasedEvaluator
 from pykeen_nonsampling.factorizations import DistMultFactorization
 
@@ -149,7 +149,7 @@ class TestTrainedModels:
 @pytest.mark.parametrize("settled_rows", [3, 64])
 def test_ties_are_ties(model: str, filtered_more: bool, settled_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Entities with the same vectors have the same scores, and there are many of them."""
-    monkeypatch.setattr(evaluation, "SETTLED_ROWS", settled_rows)
+    monkeypatch.setattr(ranking, "SETTLED_ROWS", settled_rows)
     monkeypatch.setattr(scoring, "CACHED_COLUMNS", 5)
     dataset = get_dataset(dataset="nations")
     result = pipeline(
