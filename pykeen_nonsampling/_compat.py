@@ -23,10 +23,12 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import click
+import torch
 from class_resolver.contrib.torch import activation_resolver
 from click.core import ParameterSource
 from torch import nn
@@ -126,6 +128,26 @@ def cheap_garbage_collection() -> Iterator[Callable[[], None]]:
 
 
 _EPOCH_WARNING: Any = ("ignore", re.compile(r"The epoch parameter in `scheduler\.step"), UserWarning, None, 0)
+
+
+@contextlib.contextmanager
+def mapped_loading(path: Path) -> Iterator[None]:
+    """Let a file be mapped to memory when it is loaded. PyKEEN reads a whole checkpoint to find the random seed in it.
+
+    :param path: the file
+    """
+    load = torch.load
+
+    def load_mapped(file: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(file, str | Path) and Path(file) == path:
+            kwargs.setdefault("mmap", True)
+        return load(file, *args, **kwargs)
+
+    torch.load = load_mapped  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        torch.load = load
 
 
 @contextlib.contextmanager

@@ -26,6 +26,7 @@ __all__ = [
     "divided_parameters",
     "find_sharding",
     "shard_model",
+    "unshard_model",
 ]
 
 #: The number of triples that the first process sends at once
@@ -249,6 +250,19 @@ def shard_model(model: Any, sharding: Sharding) -> None:
     if isinstance(model._random_seed, int):
         # making it has used up as many random numbers as this process has entities
         torch.manual_seed(model._random_seed)
+
+
+def unshard_model(model: Any, num_entities: int) -> None:
+    """Turn a copy of a model whose entities were divided, and that has been given all vectors, into one like any other.
+
+    :param model: the copy
+    :param num_entities: the number of entities
+    """
+    model.num_entities = num_entities
+    for x in model.entity_representations:
+        x.initializer = x.initializer.initializer
+        x.max_id = x._embeddings.num_embeddings = num_entities
+        del x._embeddings.reset_parameters
 
 
 def _problems(model: ERModel) -> Iterator[str]:

@@ -9,12 +9,19 @@ from typing import Any
 
 import click
 import torch
+from pykeen.datasets import get_dataset
+from pykeen.evaluation import evaluator_resolver
 from pykeen.pipeline.api import PipelineResult, pipeline_from_config
 from pykeen.training.training_loop import CheckpointMismatchError
+from pykeen.triples import CoreTriplesFactory
 from pykeen.utils import load_configuration
 
+from .._compat import mapped_loading
+from ..evaluation import FactorizedRankBasedEvaluator
 from ..ranks import RankError, Ranks, join
 from ..recipes import is_ours
+from ..sharding import ShardingError, divide
+from ..training.states import save_whole_model
 from .console import POSITIVE, silence
 from .curves import MRR
 from .files import check_free, check_writable, force_option
@@ -53,14 +60,21 @@ RESULTS = "results.json"
     show_default=True,
     help="The minutes that a process waits for another one before it gives up.",
 )
+@click.option(
+    "--sharded",
+    is_flag=True,
+    help="Divide the entities among the processes, with their vectors, gradients and the state of the optimizer.",
+)
 @force_option
-def command(configuration: Path, output: Path, timeout: float, force: bool) -> None:
+def command(configuration: Path, output: Path, timeout: float, sharded: bool, force: bool) -> None:
     """Train from a configuration file, in one process or in many.
 
     CONFIGURATION is an experiment as for pykeen experiments run. A training that was stopped goes on from its checkpoint.
     Under torchrun, all processes train one model together, on one machine or on several:
 
         torchrun --nproc-per-node 4 -m pykeen_nonsampling train configuration.json --output results
+
+    Each has the whole model, unless it is --sharded.
     """
     config = _load(configuration)
     with join(timeout=timedelta(minutes=timeout)) as ranks:
@@ -69,17 +83,19 @@ def command(configuration: Path, output: Path, timeout: float, force: bool) -> N
             check_writable(output, "--output")
         else:
             silence()
-        if ranks.size > 1 and not is_ours(config["pipeline"].get("training_loop")):
+        if (ranks.size > 1 or sharded) and not is_ours(config["pipeline"].get("training_loop")):
             raise click.ClickException(
                 f"training_loop={config['pipeline'].get('training_loop')!r} cannot be divided among processes. Use "
                 f"'nonsamplinglcwa' or 'nonsampling', or start it without torchrun."
             )
         try:
-            result = _train(config, output, ranks, force)
+            result = _train(config, output, ranks, sharded, force)
         except (CheckpointMismatchError, NotImplementedError, RankError, TypeError, ValueError) as error:
             raise click.ClickException(str(error)) from error
+        if sharded:
+            save_whole_model(result.model, output / result.MODEL_FILE_NAME)
         if ranks.is_first:
-            _conclude(result, output)
+            _conclude(result, output, sharded)
 
 
 def _load(path: Path) -> dict[str, Any]:
@@ -98,11 +114,11 @@ def _load(path: Path) -> dict[str, Any]:
     return {"metadata": {}, **config, "pipeline": dict(pipeline)}
 
 
-def _train(config: dict[str, Any], output: Path, ranks: Ranks, force: bool) -> PipelineResult:
+def _train(config: dict[str, Any], output: Path, ranks: Ranks, sharded: bool, force: bool) -> PipelineResult:
     """Run the pipeline, with a checkpoint in the output directory."""
     pipeline = config["pipeline"]
     checkpoint = {"checkpoint_name": CHECKPOINT, "checkpoint_directory": str(output), "checkpoint_frequency": MINUTES}
-    pipeline["training_kwargs"] = {**checkpoint, **(pipeline.get("training_kwargs") or {})}
+    pipeline["training_kwargs"] = training_kwargs = {**checkpoint, **(pipeline.get("training_kwargs") or {})}
     if torch.cuda.is_available() and ranks.size > 1:
         pipeline["device"] = f"cuda:{torch.cuda.current_device()}"
     # PyKEEN's own would rank all triples in each process
@@ -112,11 +128,45 @@ def _train(config: dict[str, Any], output: Path, ranks: Ranks, force: bool) -> P
         (output / CHECKPOINT).unlink(missing_ok=True)
         (output / RESULTS).unlink()
     ranks.same(None)
-    return pipeline_from_config(config)
+    if not sharded:
+        return pipeline_from_config(config)
+    _divide(pipeline, output, ranks)
+    with mapped_loading(Path(training_kwargs["checkpoint_directory"]) / training_kwargs["checkpoint_name"]):
+        return pipeline_from_config(config)
 
 
-def _conclude(result: PipelineResult, output: Path) -> None:
+def _divide(pipeline: dict[str, Any], output: Path, ranks: Ranks) -> None:
+    """Let the first process read the dataset, and divide the training triples; all have those to evaluate on."""
+    for name in ("evaluation_entity_whitelist", "evaluation_relation_whitelist"):
+        if pipeline.get(name) is not None:
+            raise ShardingError(f"{name} does not go together with --sharded. Leave one of them out.")
+    if not issubclass(evaluator_resolver.lookup(pipeline["evaluator"]), FactorizedRankBasedEvaluator):
+        raise ShardingError(
+            f"evaluator={pipeline['evaluator']!r} needs all entities in one place. Use 'factorized', or leave out --sharded."
+        )
+    names = ("dataset", "dataset_kwargs", "training", "testing", "validation")
+    arguments = {name: pipeline.pop(name, None) for name in names}
+    training, others = None, dict[str, Any]()
+    with ranks.together():
+        if ranks.is_first:
+            dataset = get_dataset(**arguments)
+            training = dataset.training
+            training.to_path_binary(output / PipelineResult.TRAINING_TRIPLES_FILE_NAME)
+            others = {
+                name: factory.mapped_triples
+                for name, factory in (("testing", dataset.testing), ("validation", dataset.validation))
+                if factory is not None
+            }
+            del dataset
+    shard = divide(training, ranks)
+    for name, triples in ranks.same(others).items():
+        numbered = shard.sharding.number_triples(triples)
+        pipeline[name] = CoreTriplesFactory(numbered, shard.sharding.num_entities, shard.real_num_relations)
+    pipeline["training"] = shard
+
+
+def _conclude(result: PipelineResult, output: Path, sharded: bool) -> None:
     """Write the results, and say what was reached."""
-    result.save_to_directory(output)
+    result.save_to_directory(output, save_replicates=not sharded, save_training=not sharded)
     metrics = ", ".join(f"{name} {result.get_metric(key):.3f}" for name, key in METRICS.items())
     click.echo(f"{len(result.losses)} epochs. On the test triples: {metrics}.\nModel and results: {output}/")

@@ -35,6 +35,9 @@ BLOCK_BYTES, BLOCK_QUERY_BYTES = 36, 36
 #: The number of matrices of all queries of a block: in compiled loops, and in the plain sweep
 QUERY_MATRICES, BLOCK_MATRICES = 3, 7
 
+#: The bytes per triple that is divided, to know which vectors to exchange; and the number of matrices of these vectors
+EXCHANGE_BYTES, EXCHANGE_MATRICES = 32, 6
+
 #: The bytes per triple of an evaluation: all known triples, and an index of them
 EVALUATION_BYTES = 150
 
@@ -131,6 +134,8 @@ class Outline:
             )
         else:
             order = BLOCK_BYTES * task.sides * n + BLOCK_QUERY_BYTES * sum(queries)
+        if counts.num_fetched:
+            order += indexed + EXCHANGE_BYTES * task.sides * n
         optimizer = (1 + task.optimizer_copies) * self.trainable
         # an optimizer's step computes two tensors per parameter, one parameter after the other
         beyond = max(self.step - self.trainable, 2 * self.largest)
@@ -160,14 +165,15 @@ class Outline:
         """Estimate the bytes of what is computed for some queries at a time."""
         counts, task, row = self.counts, self.task, self.itemsize * self.width
         queries, n = max(counts.num_queries[: task.sides]), max(1, counts.num_triples)
+        fetched = EXCHANGE_MATRICES * row * min(n, counts.num_fetched)
         if compiled:
             parts = limit_parts(torch.get_num_threads(), self.relation_features, memory_budget)
-            blocks = parts * self.relation_features if parts > 1 else 0
+            blocks = fetched + (parts * self.relation_features if parts > 1 else 0)
             if not task.closed_world:
                 blocks += QUERY_MATRICES * row * min(queries, query_block_size(self.width, self.itemsize, memory_budget))
             return blocks
         size = min(n, block_size(self.width, self.itemsize, device, memory_budget))
-        blocks = BLOCK_MATRICES * row * -(-size * queries // n)
+        blocks = fetched + BLOCK_MATRICES * row * -(-size * queries // n)
         if task.ranges:
             # a Gram matrix for each relation of a block
             blocks += min(counts.num_relations, 1 + counts.num_relations * size // n) * row * self.width

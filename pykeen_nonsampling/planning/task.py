@@ -11,6 +11,8 @@ from pykeen.triples import CoreTriplesFactory
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..losses import AutomaticLoss, MomentLoss, NonSamplingLoss, StandardizedLoss, as_exponent
+from ..sharding import Shard, Sharding
+from ..sweep import rows_at_once
 from ..triples import Census, TripleIndex
 from ..weighting import choose_loss, constant
 
@@ -32,6 +34,8 @@ class Counts:
     num_triples: int
     #: the numbers of distinct pairs of head and relation, and of relation and tail
     num_queries: tuple[int, int]
+    #: the number of entities of other processes to have at once, if they are divided
+    num_fetched: int = 0
 
     @classmethod
     def of(cls, factory: CoreTriplesFactory) -> Counts:
@@ -40,14 +44,28 @@ class Counts:
         known = _COUNTED.setdefault(factory.mapped_triples, {})
         sizes = factory.num_entities, factory.num_relations
         if sizes not in known:
-            known[sizes] = cls.of_census(Census(TripleIndex.from_factory(factory, *sizes)))
+            if isinstance(factory, Shard):
+                sharding = factory.sharding
+                by_head, by_tail = factory.both_ends()
+                sizes_of_all = sharding.num_entities, factory.num_relations
+                census = Census(TripleIndex(by_head, *sizes_of_all), TripleIndex(by_tail.flip(1), *sizes_of_all))
+                known[sizes] = cls.of_census(census, sharding)
+            else:
+                known[sizes] = cls.of_census(Census(TripleIndex.from_factory(factory, *sizes)))
         return known[sizes]
 
     @classmethod
-    def of_census(cls, census: Census) -> Counts:
-        """Take what has been counted, in this process."""
+    def of_census(cls, census: Census, sharding: Sharding | None = None) -> Counts:
+        """Take what has been counted, in this process.
+
+        :param census: the census
+        :param sharding: which process has which entities, if they are divided
+        :return: the numbers
+        """
         index = census.index
-        return cls(index.num_entities, index.num_relations, len(index), (index.num_queries, census.num_other_queries))
+        rows = index.num_entities if sharding is None else sharding.num_rows
+        fetched = 0 if sharding is None else rows_at_once(rows)
+        return cls(rows, index.num_relations, len(index), (index.num_queries, census.num_other_queries), fetched)
 
     def factory(self) -> CoreTriplesFactory:
         """Make a factory of a single triple for models of the same sizes."""

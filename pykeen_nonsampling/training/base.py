@@ -152,7 +152,7 @@ class FactorizedTrainingLoop(ShardedTrainingLoop, ABC):
         """Index the triples to train on, check the loss, derive the weights that the user left out, and record them."""
         check_numbers(self.model, self._dtype)
         census = self._count(triples_factory)
-        counts = Counts.of_census(census)
+        counts = Counts.of_census(census, self._sharding)
         self._budget = check_room(self, counts, self._task(counts, triples_factory))
         self._try_features()
         if self.model.loss is not self._resolved_loss:

@@ -6,6 +6,7 @@ memory. So a checkpoint is the same, no matter how many processes there were, an
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -15,13 +16,14 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from ..sharding import Sharding, divided_parameters
-from .checkpoints import temporary_directory
+from ..sharding import Sharding, divided_parameters, find_sharding, unshard_model
+from .checkpoints import replacing, temporary_directory
 
 __all__ = [
     "Stand",
     "gather_rows",
     "gather_states",
+    "save_whole_model",
     "take_states",
 ]
 
@@ -99,6 +101,28 @@ def gather_states(
         yield _change(
             model, model.state_dict(), optimizer.state_dict(), lambda rows: gather_rows(rows, sharding, next(files))
         )
+
+
+def save_whole_model(model: nn.Module, path: Path) -> None:
+    """Save a model with all entities, like :meth:`pykeen.pipeline.PipelineResult.save_model`.
+
+    :param model: the model, whose entities are divided among processes, all of which call this
+    :param path: the file, which the first one writes
+    """
+    sharding, divided = find_sharding(model), divided_parameters(model)
+    if sharding is None:
+        raise ValueError(f"The entities of this {type(model).__name__} are not divided.")
+    with temporary_directory(path.parent) as place:
+        replaced: dict[int, Any] = {}
+        for i, (name, x) in enumerate(model.named_parameters()):
+            if name in divided:
+                whole = gather_rows(x.data, sharding, place / str(i))
+                replaced[id(x)] = nn.Parameter(whole, requires_grad=x.requires_grad)
+        if sharding.ranks.is_first:
+            copied = copy.deepcopy(model, replaced)
+            unshard_model(copied, sharding.num_entities)
+            with replacing(path) as part:
+                torch.save(copied, part)
 
 
 def take_states(checkpoint: State, model: nn.Module, sharding: Sharding) -> None:
