@@ -83,7 +83,7 @@ class Sharding:
 
     def owners(self, numbers: Tensor) -> Tensor:
         """Return the processes that have entities, given by their new numbers."""
-        return torch.bucketize(numbers, self._starts(numbers), right=True) - 1
+        return torch.bucketize(numbers.contiguous(), self._starts(numbers), right=True) - 1
 
     def original(self, numbers: Tensor) -> Tensor:
         """Return the original ids of entities, given by their new numbers."""

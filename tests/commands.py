@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import runpy
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -39,6 +40,16 @@ def run(*command: str, cwd: Path) -> str:
 def run_python(*arguments: str, cwd: Path, environment: Mapping[str, str] | None = None) -> str:
     """Do what ``run(sys.executable, ...)`` does, in a process that need not import PyKEEN again."""
     return PythonProcess(*arguments, cwd=cwd, environment=environment).printed()
+
+
+def run_ranks(processes: int, *arguments: str, cwd: Path) -> None:
+    """Run a script in several processes that find each other, like those of torchrun."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = dict(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free.getsockname()[1]), WORLD_SIZE=str(processes))
+    started = [PythonProcess(*arguments, cwd=cwd, environment={**address, "RANK": str(rank)}) for rank in range(processes)]
+    for process in started:
+        process.printed()
 
 
 class PythonProcess:

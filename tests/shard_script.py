@@ -12,9 +12,12 @@ import torch
 from pykeen.datasets import Nations
 from pykeen.models import RESCAL, ComplEx, DistMult, RotatE, SimplE, TransE
 from pykeen.regularizers import NoRegularizer
+from pykeen.triples import CoreTriplesFactory
 from torch import distributed
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from pykeen_nonsampling import (
     FactorizedRankBasedEvaluator,
@@ -74,14 +77,43 @@ def train(name: str, ranks: Ranks | None, directory: Path) -> dict[str, Any]:
     return dict(losses=losses, parameters=dict(state), metrics=metrics)
 
 
+class Allocations(TorchDispatchMode):
+    """Counts the elements of the largest tensor of real numbers that any operation makes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.largest = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for x in tree_leaves(result):
+            if isinstance(x, torch.Tensor) and x.is_floating_point():
+                self.largest = max(self.largest, x.untyped_storage().nbytes() // x.element_size())
+        return result
+
+
+def count(ranks: Ranks) -> tuple[int, int]:
+    """Train on a graph of 3,000 entities; return the size of the largest tensor, and that of all vectors of entities."""
+    generator = torch.Generator().manual_seed(0)
+    triples = torch.stack([torch.randint(high, (4000,), generator=generator) for high in (3000, 2, 3000)], dim=-1)
+    training = divide(CoreTriplesFactory(triples, 3000, 2) if ranks.is_first else None, ranks)
+    largest = 0
+    for loop in (CLOSED, LOCAL):
+        with Allocations() as allocations:
+            model = DistMult(triples_factory=training, embedding_dim=32, random_seed=0, loss=NonSamplingLoss())
+            loop(model=model, triples_factory=training, optimizer="Adam").train(training, num_epochs=2, use_tqdm=False)
+        largest = max(largest, allocations.largest)
+    return largest, 3000 * 32
+
+
 if __name__ == "__main__":
     logging.disable(logging.WARNING)
     # several blocks, although there are only a few entities
     sharded.FEWEST_ROWS = 200
     directory = Path(sys.argv[1])
     store, rank, world_size = next(rendezvous("env://", timeout=timedelta(minutes=5)))
-    results: dict[int, Any] = {}
-    for size in range(1, 1 + world_size):
+    results: dict[Any, Any] = {}
+    for size in range(2, 1 + world_size):
         if rank < size:
             # a group of the first processes
             distributed.init_process_group("gloo", store=PrefixStore(str(size), store), rank=rank, world_size=size)
@@ -90,7 +122,8 @@ if __name__ == "__main__":
                 place.mkdir()
             distributed.barrier()
             results[size] = {name: train(name, Ranks.current(), place) for name in CASES}
+            results[size]["allocations"] = count(Ranks.current())
             distributed.destroy_process_group()
     if rank == 0:
-        results[0] = {name: train(name, None, directory) for name in CASES}
+        results[1] = {name: train(name, None, directory) for name in CASES}
         torch.save(results, directory / "results.pt")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import sys
 from pathlib import Path
 
 import pytest
 import torch
 from click.testing import CliRunner
-from commands import ROOT, PythonProcess, run, run_python
+from commands import ROOT, run, run_python, run_ranks
 from pykeen.pipeline import pipeline
 from rank_script import CASES
 from restart_script import CONFIGURATION
@@ -28,17 +27,7 @@ TESTS = Path(__file__).parent
 @pytest.mark.parametrize("processes", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_result_is_that_of_one_process(processes: int, tmp_path: Path) -> None:
     """In groups of the first two of them, the first three, and so on."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = dict(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free.getsockname()[1]), WORLD_SIZE=str(processes))
-    started = [
-        PythonProcess(
-            str(TESTS / "rank_script.py"), str(tmp_path / "x.pt"), cwd=tmp_path, environment=dict(address, RANK=str(rank))
-        )
-        for rank in range(processes)
-    ]
-    for process in started:
-        process.printed()
+    run_ranks(processes, str(TESTS / "rank_script.py"), str(tmp_path / "x.pt"), cwd=tmp_path)
     results = torch.load(tmp_path / "x.pt", weights_only=True)
     assert list(results) == list(range(1, 1 + processes))
     for name, (_, _, dtype, *_) in CASES.items():

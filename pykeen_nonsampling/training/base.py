@@ -165,6 +165,7 @@ class FactorizedTrainingLoop(ShardedTrainingLoop, ABC):
         defaults = self._default_weights(loss, census)
         weights = {name: defaults[name] for name, value in loss.kwargs.items() if name in defaults and value is None}
         self._resolved_loss = self.model.loss = loss.resolve(**weights)
+        self._check_divisible(self.loss)
         if self.loss.duality_weight and self._factorization.family.startswith("squared distance"):
             raise ValueError(
                 f"duality_weight={self.loss.duality_weight} applies to scores that are products of a query and an answer, "

@@ -14,6 +14,7 @@ from pykeen.stoppers import NopStopper
 from pykeen.triples import CoreTriplesFactory
 from torch import Tensor, nn
 
+from ..losses import MomentLoss
 from ..moments import Moments, Weights
 from ..ranks import Ranks
 from ..sharding import Shard, Sharding, ShardingError, divided_parameters, shard_model
@@ -81,6 +82,14 @@ class ShardedTrainingLoop(ParallelTrainingLoop, ABC):
             raise ShardingError(
                 f"{type(stopper).__name__} does not go together with --sharded: it keeps the best model so far, of which "
                 f"each process has a part only. Set the number of epochs instead, or leave out --sharded."
+            )
+
+    def _check_divisible(self, loss: MomentLoss) -> None:
+        """Refuse a loss that needs all entities in one place."""
+        if self._sharding is not None and loss.range_weight:
+            raise ShardingError(
+                f"range_weight={loss.range_weight} does not go together with --sharded: each relation would need the "
+                f"vectors of all entities in its range. Set range_weight=0, or leave out --sharded."
             )
 
     # docstr-coverage: inherited

@@ -1,0 +1,141 @@
+"""How much memory each of several processes needs if entities are divided among them, and how long an epoch takes.
+
+    torchrun --standalone --nproc-per-node 4 benchmarks/sharding.py --entities 1000000 --triples 5000000
+
+trains on a random graph, which the first process draws and divides, and appends a line to a file: for each process, the peak
+of its resident memory during training, less what it had before it got its triples, beside the estimate of
+``pykeen-nonsampling plan``.
+
+    python benchmarks/sharding.py --report
+
+prints all lines as a table.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import logging
+import time
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+import torch
+from pykeen.models import model_resolver
+from pykeen.training import training_loop_resolver
+from pykeen.triples import CoreTriplesFactory
+
+from pykeen_nonsampling import planning
+from pykeen_nonsampling.cli.timing import resident_bytes
+from pykeen_nonsampling.ranks import Ranks, join
+from pykeen_nonsampling.recipes import model_defaults
+from pykeen_nonsampling.sharding import divide
+
+FILE = Path(__file__).parents[1] / "docs" / "benchmark" / "sharding.jsonl"
+
+
+def draw(entities: int, relations: int, triples: int) -> CoreTriplesFactory:
+    """Draw a graph whose entities occur with very different frequencies."""
+    generator = torch.Generator().manual_seed(0)
+    # a random order, so that the frequent ones are anywhere
+    order = torch.randperm(entities, generator=generator)
+    columns = []
+    for high in (entities, relations, entities):
+        ids = (high * torch.rand(triples, generator=generator).square_()).long().clamp_(max=high - 1)
+        columns.append(ids if high == relations else order[ids])
+    return CoreTriplesFactory(torch.stack(columns, dim=-1), entities, relations)
+
+
+def reset_peak() -> None:
+    """Let the peak of the resident memory begin anew."""
+    gc.collect()
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+
+
+def measure(ranks: Ranks, model: str, loop: str, dim: int, epochs: int, sizes: tuple[int, int, int]) -> dict[str, Any]:
+    """Train for some epochs, and return what it took in this process."""
+    before = resident_bytes("VmRSS")
+    began = time.perf_counter()
+    shard = divide(draw(*sizes) if ranks.is_first else None, ranks)
+    divided = time.perf_counter() - began
+    reading = resident_bytes("VmHWM") - before
+    reset_peak()
+    cls: Any = model_resolver.lookup(model)
+    loop_cls: Any = training_loop_resolver.lookup(loop)
+    kwargs = {**model_defaults(cls), "embedding_dim": dim}
+    made = cls(triples_factory=shard, random_seed=0, **kwargs)
+    trained = loop_cls(model=made, triples_factory=shard, optimizer="Adam")
+    began = time.perf_counter()
+    trained.train(shard, num_epochs=1, use_tqdm=False)
+    first = time.perf_counter() - began
+    began = time.perf_counter()
+    trained.train(shard, num_epochs=1 + epochs, use_tqdm=False, continue_training=True)
+    rest = time.perf_counter() - began
+    memory = resident_bytes("VmHWM") - before
+    outline = planning.outline(cls, kwargs, shard, partial(loop_cls.plan_task, None))
+    triples = shard.mapped_triples.numel() * 8 + shard.by_tail.numel() * 8
+    return dict(
+        memory=memory,
+        estimated_memory=outline.memory().training + triples,
+        reading=reading,
+        bytes=trained.num_bytes,
+        divided=divided,
+        first=first,
+        seconds=rest / epochs,
+    )
+
+
+def report(rows: list[dict[str, Any]]) -> None:
+    """Print a table in Markdown."""
+    click.echo(
+        "| entities | triples | model | d | training loop | processes | memory of each | estimate | sent per epoch | epoch |"
+    )
+    click.echo("|---|---|---|---|---|---|---|---|---|---|")
+    for row in rows:
+        each = row["each"]
+        memory, estimate, sent, seconds = (
+            max(x[name] for x in each) for name in ("memory", "estimated_memory", "bytes", "seconds")
+        )
+        click.echo(
+            f"| {row['entities']:,} | {row['triples']:,} | {row['model']} | {row['dim']} | `{row['loop']}` | {len(each)} | "
+            f"{memory / 1e6:,.0f} MB | {estimate / 1e6:,.0f} MB | {sent / 1e6:,.0f} MB | {seconds:.3g} s |"
+        )
+
+
+@click.command()
+@click.option("--entities", type=int, default=1_000_000, show_default=True)
+@click.option("--relations", type=int, default=100, show_default=True)
+@click.option("--triples", type=int, default=5_000_000, show_default=True)
+@click.option("--model", default="DistMult", show_default=True)
+@click.option("--loop", default="nonsampling", show_default=True)
+@click.option("--dim", type=int, default=32, show_default=True)
+@click.option("--epochs", type=int, default=2, show_default=True)
+@click.option("--file", type=click.Path(path_type=Path), default=FILE, show_default=True, help="Where to add the result.")
+@click.option("--report", "only_report", is_flag=True, help="Print all results, and measure nothing.")
+def main(
+    entities: int, relations: int, triples: int, model: str, loop: str, dim: int, epochs: int, file: Path, only_report: bool
+) -> None:
+    """Measure a training with divided entities."""
+    if only_report:
+        report([json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()])
+        return
+    logging.disable(logging.WARNING)
+    with join(timeout=timedelta(minutes=30)) as ranks:
+        # what exists once per process, such as libraries and compiled loops, does not count
+        measure(ranks, model, loop, 4, 1, (1000, 3, 5000))
+        reset_peak()
+        each = ranks.all_of(measure(ranks, model, loop, dim, epochs, (entities, relations, triples)))
+        if ranks.is_first:
+            row = dict(entities=entities, relations=relations, triples=triples, model=model, loop=loop, dim=dim, each=each)
+            with file.open("a", encoding="utf-8") as lines:
+                lines.write(f"{json.dumps(row)}\n")
+            report([row])
+
+
+if __name__ == "__main__":
+    main()
