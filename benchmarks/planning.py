@@ -119,9 +119,13 @@ def report(rows: list[dict[str, Any]]) -> None:
 @click.command()
 @click.option("--file", type=click.Path(path_type=Path), default=FILE, show_default=True, help="Where to write the results.")
 @click.option("--only", type=int, multiple=True, help="The positions of some configurations, to leave out the others.")
+@click.option("--report", "only_report", is_flag=True, help="Print all results, and measure nothing.")
 @click.option("--one", hidden=True, help="A configuration to measure in this process.")
-def main(file: Path, only: tuple[int, ...], one: str | None) -> None:
+def main(file: Path, only: tuple[int, ...], only_report: bool, one: str | None) -> None:
     """Compare estimates with measurements."""
+    if only_report:
+        report([json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()])
+        return
     if one is not None:
         click.echo(json.dumps(measure(json.loads(one))))
         return

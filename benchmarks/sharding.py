@@ -8,7 +8,11 @@ of its resident memory during training, less what it had before it got its tripl
 
     python benchmarks/sharding.py --report
 
-prints all lines as a table.
+prints all lines as a table, and
+
+    python benchmarks/sharding.py --project
+
+a table of what large graphs would take, computed from counts of bytes and operations.
 """
 
 from __future__ import annotations
@@ -34,6 +38,7 @@ from pykeen_nonsampling.cli.timing import resident_bytes
 from pykeen_nonsampling.ranks import Ranks, join
 from pykeen_nonsampling.recipes import model_defaults
 from pykeen_nonsampling.sharding import divide
+from pykeen_nonsampling.sweep import rows_at_once
 
 FILE = Path(__file__).parents[1] / "docs" / "benchmark" / "sharding.jsonl"
 
@@ -107,6 +112,48 @@ def report(rows: list[dict[str, Any]]) -> None:
         )
 
 
+#: Graphs that are too large to be tried here: their entities, relations and training triples
+LARGE = {"Wikidata5M": (4_594_485, 822, 20_614_279), "Freebase-86M": (86_054_151, 14_824, 304_727_650)}
+
+#: The numbers of processes for each, and whether their entities are divided
+WAYS = {"Wikidata5M": ((1, False), (4, False), (4, True)), "Freebase-86M": ((8, True), (16, True), (32, True))}
+
+#: What a process is assumed to have: cores, operations and visits to triples per core and second, bytes per second
+CORES, OPERATIONS, VISITS, BANDWIDTH = 16, 100e9, 1e6, 1e9
+
+#: The projected model, whose entities have as many features as dimensions
+DIM = 128
+
+
+def project() -> None:
+    """Print what large graphs would take in the closed world, as a table in Markdown."""
+    click.echo("| graph | processes | | memory of each | computing | sent per epoch | sending | epoch |")
+    click.echo("|---|---|---|---|---|---|---|---|")
+    for graph, (entities, relations, triples) in LARGE.items():
+        for size, sharded in WAYS[graph]:
+            rows, part = (-(-x // size) for x in (entities, triples))
+            here = rows if sharded else entities
+            # as many queries as triples, at most
+            mine = part if sharded else triples
+            fetched = rows_at_once(rows) if sharded else 0
+            counts = planning.Counts(here, relations, mine, (mine, mine), fetched)
+            cls: Any = model_resolver.lookup("DistMult")
+            loop: Any = training_loop_resolver.lookup("nonsampling")
+            kwargs = {**model_defaults(cls), "embedding_dim": DIM}
+            outline = planning.outline(cls, kwargs, counts.factory(), partial(loop.plan_task, None), counts)
+            memory = outline.memory().training + 24 * mine * (1 + sharded)
+            # the Gram matrix of all entities, and twice as much for its gradient; in each step of Adam, each number once
+            seconds = 6 * rows * DIM**2 / (CORES * OPERATIONS) + part / (CORES * VISITS)
+            around = 2 * (size - 1) / size * 4
+            numbers = DIM * relations + 2 * DIM * (DIM + 1) + (DIM * part if sharded else DIM * entities)
+            sent = around * numbers
+            click.echo(
+                f"| {graph} | {size} | {'sharded' if sharded else 'data parallel' if size > 1 else ''} | "
+                f"{memory / 1e9:,.0f} GB | {seconds:.1f} s | {sent / 1e9:.1f} GB | {sent / BANDWIDTH:.1f} s | "
+                f"{seconds + sent / BANDWIDTH:.1f} s |"
+            )
+
+
 @click.command()
 @click.option("--entities", type=int, default=1_000_000, show_default=True)
 @click.option("--relations", type=int, default=100, show_default=True)
@@ -117,10 +164,23 @@ def report(rows: list[dict[str, Any]]) -> None:
 @click.option("--epochs", type=int, default=2, show_default=True)
 @click.option("--file", type=click.Path(path_type=Path), default=FILE, show_default=True, help="Where to add the result.")
 @click.option("--report", "only_report", is_flag=True, help="Print all results, and measure nothing.")
+@click.option("--project", "only_project", is_flag=True, help="Print what large graphs would take, and measure nothing.")
 def main(
-    entities: int, relations: int, triples: int, model: str, loop: str, dim: int, epochs: int, file: Path, only_report: bool
+    entities: int,
+    relations: int,
+    triples: int,
+    model: str,
+    loop: str,
+    dim: int,
+    epochs: int,
+    file: Path,
+    only_report: bool,
+    only_project: bool,
 ) -> None:
     """Measure a training with divided entities."""
+    if only_project:
+        project()
+        return
     if only_report:
         report([json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()])
         return

@@ -25,6 +25,7 @@ from pykeen_nonsampling import (
     NonSamplingLoss,
     NonSamplingTrainingLoop,
     StandardizedLoss,
+    sharding,
 )
 from pykeen_nonsampling.ranks import Ranks
 from pykeen_nonsampling.recipes import model_defaults
@@ -109,7 +110,7 @@ def count(ranks: Ranks) -> tuple[int, int]:
 if __name__ == "__main__":
     logging.disable(logging.WARNING)
     # several blocks, although there are only a few entities
-    sharded.FEWEST_ROWS = 200
+    sharded.FEWEST_ROWS, sharding.ROWS_AT_ONCE = 200, 512
     directory = Path(sys.argv[1])
     store, rank, world_size = next(rendezvous("env://", timeout=timedelta(minutes=5)))
     results: dict[Any, Any] = {}

@@ -96,12 +96,20 @@ def test_table_of_how_far_defaults_carry_over_is_current(tmp_path: Path) -> None
         assert f"{share} %" in page
 
 
-def test_table_of_searches_is_current(tmp_path: Path) -> None:
-    page = PAGES["docs/tuning.md"].read_text(encoding="utf-8")
-    searches = str(ROOT / "docs" / "benchmark" / "tuning.jsonl")
-    table = run_python(str(ROOT / "benchmarks" / "tuning.py"), "report", "--file", searches, cwd=tmp_path).strip()
-    written = page.partition("<!-- searches: begin -->")[2].partition("<!-- searches: end -->")[0]
-    assert written.strip() == table, f"write into docs/tuning.md:\n{table}"
+@pytest.mark.parametrize(
+    ("page", "name", "script", "arguments"),
+    [
+        ("tuning", "searches", "tuning", ["report", "--file", str(ROOT / "docs" / "benchmark" / "tuning.jsonl")]),
+        ("promises", "estimates", "planning", ["--report"]),
+        ("scaling", "memory", "sharding", ["--report"]),
+        ("scaling", "projections", "sharding", ["--project"]),
+    ],
+)
+def test_table_of_measurements_is_current(page: str, name: str, script: str, arguments: list[str], tmp_path: Path) -> None:
+    text = PAGES[f"docs/{page}.md"].read_text(encoding="utf-8")
+    table = run_python(str(ROOT / "benchmarks" / f"{script}.py"), *arguments, cwd=tmp_path).strip()
+    written = text.partition(f"<!-- {name}: begin -->")[2].partition(f"<!-- {name}: end -->")[0]
+    assert written.strip() == table, f"write into docs/{page}.md:\n{table}"
 
 
 def test_table_of_results_is_current(tmp_path: Path) -> None:

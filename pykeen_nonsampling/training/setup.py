@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 #: Attributes of modules that change during a training, or matter only before it
-PASSING = {"training", "updated", "tracked_parameters", "initializer"}
+PASSING = {"training", "updated", "tracked_parameters", "initializer", "reset_parameters"}
 
 #: Factors that spread the digits of numbers
 MIX = (0x2545F4914F6CDD1D, 0x1CE4E5B9BF58476D)
