@@ -145,13 +145,13 @@ def report(paths: tuple[Path, ...]) -> None:
     """Print the results in the files of configurations as a table."""
     contents = [(path, json.loads(path.read_text())) for path in paths]
     contents.sort(key=lambda x: _order(x[1]["pipeline"]))
-    columns = ("configuration", "d", "MRR", "Hits@10", "seeds", "training", "cores", "Li et al. (2021)", "LibKGE")
+    columns = ("", "d", "MRR", "Hits@10", "seeds", "training", "cores", "Li et al. (2021)", "LibKGE", "configuration")
     click.echo(f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|")
     for path, content in contents:
         settings, metadata = content["pipeline"], content["metadata"]
         results, dataset, model = metadata["results"], settings["dataset_kwargs"]["dataset"], settings["model"]
         cells = [
-            f"{model}, {DATASETS[dataset]}: `{path.parent.name}/{path.name}`",
+            f"{model}, {DATASETS[dataset]}",
             settings["model_kwargs"]["embedding_dim"],
             _with_spread(results["mrr"]),
             f"{mean(results['hits_at_10']):.3f}",
@@ -159,6 +159,7 @@ def report(paths: tuple[Path, ...]) -> None:
             f"{mean(results['training_seconds']):.0f} s",
             results["threads"],
             *("–" if x is None else f"{x:.3f}" for x in REPORTED[dataset][model]),
+            f"`{path.name}` in `{path.parent.name}`",
         ]
         click.echo(f"| {' | '.join(map(str, cells))} |")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pykeen.nn.modules import Interaction, interaction_resolver
@@ -63,9 +63,18 @@ def _describe(name: str, factorization: Factorization | type[Factorization]) -> 
 
 
 def format_markdown(rows: Iterable[Row]) -> str:
-    """Write the rows as a table in Markdown."""
-    lines = ["| interaction | family | features m | exact | cost |", "|---|---|---|---|---|"]
+    """Write the rows as two tables in Markdown: one of interactions that can be trained, and one of the others."""
+    trained = [("interaction", "exact", "features m", "family", "cost")]
+    others = [("interaction", "cannot be trained without sampling, because")]
     for row in rows:
-        cells = (row.interaction, row.family, row.features, row.exact, row.cost)
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    return "\n".join(lines)
+        if row.family:
+            trained.append((row.interaction, row.exact, row.features, row.family, row.cost))
+        else:
+            others.append((row.interaction, row.exact.removeprefix("no: ")))
+    return f"{_format_table(trained)}\n\n{_format_table(others)}"
+
+
+def _format_table(rows: Sequence[tuple[str, ...]]) -> str:
+    """Write a heading and other rows as a table in Markdown."""
+    heading, *lines = ("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)
+    return "\n".join((heading, "|---" * len(rows[0]) + "|", *lines))
