@@ -7,6 +7,8 @@ import re
 import shlex
 import shutil
 from pathlib import Path
+from runpy import run_path
+from textwrap import dedent
 from typing import NamedTuple
 
 import pytest
@@ -16,8 +18,12 @@ import pykeen_nonsampling
 from pykeen_nonsampling import recipes, weighting
 from pykeen_nonsampling.factorizations import factorization_resolver
 
-FENCE = re.compile(r"^(`{3,})(\S*)[^\n]*\n(.*?)^\1$", flags=re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^( *`{3,})(\S*)[^\n]*\n(.*?)^\1$", flags=re.MULTILINE | re.DOTALL)
 PAGES = {str(path.relative_to(ROOT)): path for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
+
+
+#: The page whose commands use what its code has written
+TUTORIAL = "docs/tutorial.md"
 
 
 class Block(NamedTuple):
@@ -32,13 +38,24 @@ class Block(NamedTuple):
 def blocks(path: Path, *languages: str) -> list[Block]:
     """Find the blocks of code on a page."""
     page = path.read_text(encoding="utf-8")
-    found = [Block(m[2], m[3], page.count("\n", 0, m.start(3))) for m in FENCE.finditer(page)]
+    found = [Block(m[2], dedent(m[3]), page.count("\n", 0, m.start(3))) for m in FENCE.finditer(page)]
     return [block for block in found if block.language in languages]
 
 
 def commands(path: Path) -> list[Block]:
     """Find the blocks of commands that PyKEEN or this package provides."""
     return [block for block in blocks(path, "shell", "bash") if re.match(r"pykeen(-nonsampling)? ", block.text)]
+
+
+def run_commands(page: str, directory: Path) -> None:
+    """Run the commands of a page one after the other."""
+    for block in commands(PAGES[page]):
+        for line in block.text.replace("\\\n", " ").splitlines():
+            name, *arguments = shlex.split(line)
+            if name == "pykeen-nonsampling":
+                run_python("-m", "pykeen_nonsampling", *arguments, cwd=directory)
+            else:
+                run(name, *arguments, cwd=directory)
 
 
 @pytest.mark.parametrize("page", [name for name, path in PAGES.items() if blocks(path, "python")])
@@ -52,18 +69,21 @@ def test_python(page: str, tmp_path: Path) -> None:
     printed = run_python("page.py", cwd=tmp_path)
     for block in blocks(PAGES[page], "output"):
         assert block.text in printed
+    if page == TUTORIAL:
+        run_commands(page, tmp_path)
 
 
-@pytest.mark.parametrize("page", [name for name, path in PAGES.items() if commands(path)])
+@pytest.mark.parametrize("page", [name for name, path in PAGES.items() if commands(path) and name != TUTORIAL])
 def test_commands(page: str, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
-    for block in commands(PAGES[page]):
-        for line in block.text.replace("\\\n", " ").splitlines():
-            name, *arguments = shlex.split(line)
-            if name == "pykeen-nonsampling":
-                run_python("-m", "pykeen_nonsampling", *arguments, cwd=tmp_path)
-            else:
-                run(name, *arguments, cwd=tmp_path)
+    run_commands(page, tmp_path)
+
+
+def test_layers_are_current() -> None:
+    """Else run ``python docs/layers.py``."""
+    pytest.importorskip("tomllib", reason="needs Python 3.11")
+    for path, content in run_path(str(ROOT / "docs" / "layers.py"))["files"]().items():
+        assert path.read_text(encoding="utf-8") == content, f"{path} is not current: run python docs/layers.py"
 
 
 @pytest.mark.parametrize("page", PAGES)
