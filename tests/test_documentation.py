@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 from pathlib import Path
+from pkgutil import resolve_name
 from runpy import run_path
 from textwrap import dedent
 from typing import NamedTuple
@@ -22,6 +23,9 @@ FENCE = re.compile(r"^( *`{3,})(\S*)[^\n]*\n(.*?)^\1$", flags=re.MULTILINE | re.
 PAGES = {str(path.relative_to(ROOT)): path for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
 
 
+PACKAGE = Path(pykeen_nonsampling.__file__).parent
+#: A reference in Markdown or a docstring, as in {class}`~torch.Tensor` or :class:`a tensor <torch.Tensor>`
+REFERENCE = re.compile(r"(?:\{|:)(?:attr|class|func|meth|mod)(?:\}|:)`(?:[^`<]*<|~)?((?:pykeen|torch)[\w.]*)>?`")
 #: The page whose commands use what its code has written
 TUTORIAL = "docs/tutorial.md"
 
@@ -143,6 +147,15 @@ def test_reference_is_complete() -> None:
     reference = PAGES["docs/reference.md"].read_text(encoding="utf-8")
     documented = re.findall(r"^\.\. \w+:: pykeen_nonsampling\.(?:\w+\.)*(\w+)$", reference, re.MULTILINE)
     assert {*pykeen_nonsampling.__all__, *shipped} <= set(documented)
+
+
+def test_references_lead_somewhere() -> None:
+    """Sphinx takes references to other projects for plain text, if it cannot find them."""
+    texts = [path.read_text(encoding="utf-8") for path in (*PAGES.values(), *PACKAGE.rglob("*.py"))]
+    targets = {name for text in texts for name in REFERENCE.findall(text)}
+    assert {name.partition(".")[0] for name in targets} == {"pykeen", "pykeen_nonsampling", "torch"}
+    for name in sorted(targets):
+        assert resolve_name(name) is not None
 
 
 def test_readme_names_the_command_that_continuous_integration_runs() -> None:
