@@ -6,17 +6,19 @@ import json
 import re
 import shlex
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from pkgutil import resolve_name
 from runpy import run_path
 from textwrap import dedent
 from typing import NamedTuple
 
+import click
 import pytest
 from commands import ROOT, run, run_python
 
 import pykeen_nonsampling
-from pykeen_nonsampling import recipes, weighting
+from pykeen_nonsampling import cli, recipes, weighting
 from pykeen_nonsampling.factorizations import factorization_resolver
 
 FENCE = re.compile(r"^( *`{3,})(\S*)[^\n]*\n(.*?)^\1$", flags=re.MULTILINE | re.DOTALL)
@@ -26,6 +28,10 @@ PAGES = {str(path.relative_to(ROOT)): path for path in (ROOT / "README.md", *sor
 PACKAGE = Path(pykeen_nonsampling.__file__).parent
 #: A reference in Markdown or a docstring, as in {class}`~torch.Tensor` or :class:`a tensor <torch.Tensor>`
 REFERENCE = re.compile(r"(?:\{|:)(?:attr|class|func|meth|mod)(?:\}|:)`(?:[^`<]*<|~)?((?:pykeen|torch)[\w.]*)>?`")
+#: A command or a script of this project, and its arguments
+COMMAND = re.compile(
+    r"(?:\$ |[A-Z_]+=\S+ )?(?:pykeen-nonsampling|torchrun .* -m pykeen_nonsampling|python (benchmarks/\w+\.py))(?: (.*))?"
+)
 #: The page whose commands use what its code has written
 TUTORIAL = "docs/tutorial.md"
 
@@ -81,6 +87,26 @@ def test_python(page: str, tmp_path: Path) -> None:
 def test_commands(page: str, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     run_commands(page, tmp_path)
+
+
+def named_commands(path: Path) -> Iterator[tuple[str, list[str]]]:
+    """Find the commands and scripts of this project that a page names, with their arguments, in blocks or within a line."""
+    page = re.sub(r" *\\\n *", " ", path.read_text(encoding="utf-8"))
+    for line in (line.strip() for part in page.split("\n") for line in (part, *re.findall("`([^`]+)`", part))):
+        if (command := COMMAND.fullmatch(line)) and "…" not in line:
+            yield command[1] or "", shlex.split(command[2] or "")
+
+
+@pytest.mark.parametrize("page", [name for name, path in PAGES.items() if any(named_commands(path))])
+def test_commands_exist(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that take too long to run here have at least the names and options of what there is."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")  # some import others
+    for script, arguments in named_commands(PAGES[page]):
+        command = run_path(str(ROOT / script))["main"] if script else cli.main
+        while isinstance(command, click.Group) and arguments:
+            command = command.commands[arguments.pop(0)]
+        # names are checked, but values are not: files may be missing
+        command.make_parser(click.Context(command)).parse_args(arguments)
 
 
 def test_layers_are_current() -> None:
