@@ -25,6 +25,7 @@ FENCE = re.compile(r"^( *`{3,})(\S*)[^\n]*\n(.*?)^\1$", flags=re.MULTILINE | re.
 PAGES = {str(path.relative_to(ROOT)): path for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
 
 
+RESULTS = ROOT / "docs" / "benchmark"
 PACKAGE = Path(pykeen_nonsampling.__file__).parent
 #: A reference in Markdown or a docstring, as in {class}`~torch.Tensor` or :class:`a tensor <torch.Tensor>`
 REFERENCE = re.compile(r"(?:\{|:)(?:attr|class|func|meth|mod)(?:\}|:)`(?:[^`<]*<|~)?((?:pykeen|torch)[\w.]*)>?`")
@@ -131,36 +132,29 @@ def test_tables_of_defaults_are_current(name: str, table: str) -> None:
     assert written.strip() == table, f"write into docs/usage.md:\n{table}"
 
 
-def test_table_of_how_far_defaults_carry_over_is_current(tmp_path: Path) -> None:
-    page = PAGES["docs/choosing.md"].read_text(encoding="utf-8")
-    command = [
-        str(ROOT / "benchmarks" / "defaults.py"),
-        "report",
-        "--file",
-        str(ROOT / "docs" / "benchmark" / "defaults.jsonl"),
-    ]
-    table, _, summary = run_python(*command, cwd=tmp_path).partition("\n\n")
-    written = page.partition("<!-- defaults: begin -->")[2].partition("<!-- defaults: end -->")[0]
-    assert written.strip() == table, f"write into docs/choosing.md:\n{table}"
+EXPERIMENTS = [str(path) for path in sorted((ROOT / "pykeen_nonsampling" / "experiments").glob("*/*.json"))]
+
+
+@pytest.mark.parametrize(
+    ("page", "name", "command"),
+    [
+        ("README.md", "summary", ["accuracy.py", "report", "--summary", *EXPERIMENTS]),
+        ("docs/benchmarks.md", "times", ["times.py", "--file", str(RESULTS / "benchmark.json")]),
+        ("docs/choosing.md", "defaults", ["defaults.py", "report", "--file", str(RESULTS / "defaults.jsonl")]),
+        ("docs/choosing.md", "results", ["accuracy.py", "report", *EXPERIMENTS]),
+        ("docs/tuning.md", "searches", ["tuning.py", "report", "--file", str(RESULTS / "tuning.jsonl")]),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_tables_of_results_are_current(page: str, name: str, command: list[str], tmp_path: Path) -> None:
+    script, *arguments = command
+    printed = run_python(str(ROOT / "benchmarks" / script), *arguments, cwd=tmp_path)
+    table, _, summary = printed.strip().partition("\n\n")
+    text = PAGES[page].read_text(encoding="utf-8")
+    written = text.partition(f"<!-- {name}: begin -->")[2].partition(f"<!-- {name}: end -->")[0]
+    assert written.strip() == table, f"write into {page}:\n{table}"
     for share in re.findall(r"defaults of the package reach ([\d.]+)% on average", summary):
-        assert f"{share} %" in page
-
-
-def test_table_of_searches_is_current(tmp_path: Path) -> None:
-    page = PAGES["docs/tuning.md"].read_text(encoding="utf-8")
-    searches = str(ROOT / "docs" / "benchmark" / "tuning.jsonl")
-    table = run_python(str(ROOT / "benchmarks" / "tuning.py"), "report", "--file", searches, cwd=tmp_path).strip()
-    written = page.partition("<!-- searches: begin -->")[2].partition("<!-- searches: end -->")[0]
-    assert written.strip() == table, f"write into docs/tuning.md:\n{table}"
-
-
-def test_table_of_results_is_current(tmp_path: Path) -> None:
-    page = PAGES["docs/choosing.md"].read_text(encoding="utf-8")
-    experiments = sorted((ROOT / "pykeen_nonsampling" / "experiments").glob("*/*.json"))
-    command = [str(ROOT / "benchmarks" / "accuracy.py"), "report", *map(str, experiments)]
-    table = run_python(*command, cwd=tmp_path).strip()
-    written = page.partition("<!-- results: begin -->")[2].partition("<!-- results: end -->")[0]
-    assert written.strip() == table, f"write into docs/choosing.md:\n{table}"
+        assert f"{share} %" in text
 
 
 def test_output_is_that_of_python() -> None:
