@@ -1,4 +1,4 @@
-"""Stop early, and resume from a checkpoint: both are PyKEEN's own, and work as with its other training loops."""
+"""Stop early, and resume from a checkpoint, as with PyKEEN's other training loops."""
 
 from tempfile import TemporaryDirectory
 
@@ -12,10 +12,17 @@ def train(epochs: int, directory: str) -> PipelineResult:
         model="DistMult",
         training_loop="nonsamplinglcwa",
         stopper="early",
-        # evaluate every 20 epochs; stop once the MRR on validation triples has not risen by 1% three times in a row
-        stopper_kwargs=dict(frequency=20, patience=3, relative_delta=0.01, metric="mrr"),
+        # evaluate on validation triples every 20 epochs, and stop once the MRR
+        # has not risen by 1% three times in a row
+        stopper_kwargs=dict(
+            frequency=20, patience=3, relative_delta=0.01, metric="mrr"
+        ),
         # the time between checkpoints in minutes; 0 means after every epoch
-        training_kwargs=dict(checkpoint_name="nations.pt", checkpoint_directory=directory, checkpoint_frequency=0),
+        training_kwargs=dict(
+            checkpoint_name="nations.pt",
+            checkpoint_directory=directory,
+            checkpoint_frequency=0,
+        ),
         # ranks by a product of matrices, which makes frequent evaluation cheap
         evaluator="factorized",
         epochs=epochs,
@@ -29,5 +36,6 @@ with TemporaryDirectory() as directory:
 
 print("MRR after", len(begun.losses), "epochs:", round(begun.get_metric("mrr"), 3))
 print("went on from there:", resumed.losses[: len(begun.losses)] == begun.losses)
-print("stopped early:", resumed.stopper.stopped, "after", len(resumed.losses), "epochs, best:", resumed.stopper.best_epoch)
+print("stopped early:", resumed.stopper.stopped)
+print(f"epochs: {len(resumed.losses)}, best: {resumed.stopper.best_epoch}")
 print("MRR:", round(resumed.get_metric("mrr"), 3))

@@ -1,4 +1,4 @@
-"""Search the weights of negatives and the number of epochs with PyKEEN's hyper-parameter optimization."""
+"""Search the weight of negatives and the number of epochs with PyKEEN."""
 
 from pykeen.hpo import hpo_pipeline
 
@@ -14,7 +14,9 @@ result = hpo_pipeline(
     # not searched, since it is set
     loss_kwargs=dict(regularization_weight=0.03),
     # without ranges of your own, those of the loss and the training loop apply
-    loss_kwargs_ranges=dict(negative_weight=dict(type=float, low=1e-2, high=1.0, log=True)),
+    loss_kwargs_ranges=dict(
+        negative_weight=dict(type=float, low=1e-2, high=1.0, log=True)
+    ),
     training_kwargs_ranges=dict(num_epochs=dict(type=int, low=50, high=150, q=50)),
     optimizer="Adam",
     optimizer_kwargs=dict(lr=0.02),

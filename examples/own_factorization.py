@@ -1,7 +1,8 @@
-"""Train an interaction of your own without sampling, by stating which products its score consists of.
+"""Train an interaction of your own by stating which products its score consists of.
 
-The interaction is DistMult with a second vector v per relation, which describes the relation's tails:
-f(h, r, t) = ⟨h, r, t⟩ + ⟨v, t⟩. Unlike DistMult's, its score changes when head and tail are swapped.
+The interaction is DistMult with a second vector v per relation, which describes the
+relation's tails: f(h, r, t) = ⟨h, r, t⟩ + ⟨v, t⟩. Unlike DistMult's, its score changes
+when head and tail are swapped.
 """
 
 import torch
@@ -25,13 +26,14 @@ class TailAwareInteraction(Interaction):
 
 
 class TailAwareFactorization(TrilinearFactorization):
-    """The features are [h; 1], [r; v] and [t], and the score is ⟨h, r, t⟩ + ⟨1, v, t⟩."""
+    """The features are [h; 1], [r; v] and [t], the score is ⟨h, r, t⟩ + ⟨1, v, t⟩."""
 
     interaction_cls = TailAwareInteraction
     head_layout = Layout(vectors=1, scalars=1)
     relation_layout = Layout(vectors=2)
     tail_layout = Layout(vectors=1)
-    # ⟨h, r, t⟩: block 0 of heads, relations and tails; ⟨1, v, t⟩: block 1 of heads and relations with block 0 of tails
+    # ⟨h, r, t⟩: block 0 of heads, relations and tails
+    # ⟨1, v, t⟩: block 1 of heads and relations with block 0 of tails
     terms = (Term(0, 0, 0), Term(1, 1, 0))
 
     def heads(self, x):
@@ -53,10 +55,13 @@ factorization_resolver.register(TailAwareFactorization)
 e, r, v = (torch.rand(n, 3, dtype=torch.double) for n in (7, 4, 4))
 interaction = TailAwareInteraction()
 factorization = TailAwareFactorization(interaction)
-moments = factorization.score_moments(factorization.heads(e), factorization.relations(r, v), factorization.tails(e))
+moments = factorization.score_moments(
+    factorization.heads(e), factorization.relations(r, v), factorization.tails(e)
+)
 scores = interaction(e[:, None, None], (r[:, None], v[:, None]), e)
 torch.testing.assert_close(moments.second, scores.square().sum())
-print(f"sum over {moments.count} triples: {moments.second:.6f}, by enumeration: {scores.square().sum():.6f}")
+print(f"sum over {moments.count} triples: {moments.second:.6f}")
+print(f"by enumeration: {scores.square().sum():.6f}")
 
 vectors = dict(shape=64, initializer="xavier_normal")
 result = pipeline(

@@ -1,7 +1,8 @@
 """Train with an objective of your own: say what the scores of a query cost.
 
-The objective is the squared one without its fixed targets. An answer should score 1 more than the average negative of its
-query, and negatives should score alike; adding the same number to all scores of a query changes nothing.
+The objective is the squared one without its fixed targets. An answer should score 1
+more than the average negative of its query, and negatives should score alike; adding
+the same number to all scores of a query changes nothing.
 """
 
 from pykeen.pipeline import pipeline
@@ -10,7 +11,10 @@ from pykeen_nonsampling import MomentLoss, Objective
 
 
 class CenteredObjective(Objective):
-    """Σ w (f - μ - 1)² over the positives, plus c times the spread Σ (f - μ)² of the negatives, with their mean μ."""
+    """Σ w (f - μ - 1)² over the positives, plus c Σ (f - μ)² over the negatives.
+
+    μ is the mean score of the query's negatives.
+    """
 
     def cost(self, scores):
         """Sum over some whole queries."""
@@ -18,7 +22,10 @@ class CenteredObjective(Objective):
         count = negatives.count.clamp(min=1)
         mean = negatives.first / count
         spread = negatives.second - mean * negatives.first
-        positives = scores.positive_weights * (scores.positives - scores.per_positive(mean) - 1).square()
+        positives = (
+            scores.positive_weights
+            * (scores.positives - scores.per_positive(mean) - 1).square()
+        )
         return positives.sum() + (scores.query_weights * spread).sum()
 
 

@@ -34,6 +34,8 @@ result = pipeline(
 print("MRR:", round(result.get_metric("mrr"), 3))
 
 head, relation, tail = testing.triples[0]
-predictions = predict_target(model=result.model, head=head, relation=relation, triples_factory=training)
+predictions = predict_target(
+    model=result.model, head=head, relation=relation, triples_factory=training
+)
 print(f"{head}, {relation} … ({tail}, which was held out)")
 print(predictions.filter_triples(training).df.head(3).to_string(index=False))

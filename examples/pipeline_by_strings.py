@@ -1,4 +1,4 @@
-"""Train ComplEx without negative sampling through PyKEEN's pipeline: the plugin is installed, so its name is enough."""
+"""Train ComplEx without sampling: once the plugin is installed, its name is enough."""
 
 from pykeen.pipeline import pipeline
 

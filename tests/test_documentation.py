@@ -6,18 +6,35 @@ import json
 import re
 import shlex
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from pkgutil import resolve_name
+from runpy import run_path
+from textwrap import dedent
 from typing import NamedTuple
 
+import click
 import pytest
 from commands import ROOT, run, run_python
 
 import pykeen_nonsampling
-from pykeen_nonsampling import recipes, weighting
+from pykeen_nonsampling import cli, recipes, weighting
 from pykeen_nonsampling.factorizations import factorization_resolver
 
-FENCE = re.compile(r"^(`{3,})(\S*)[^\n]*\n(.*?)^\1$", flags=re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^( *`{3,})(\S*)[^\n]*\n(.*?)^\1$", flags=re.MULTILINE | re.DOTALL)
 PAGES = {str(path.relative_to(ROOT)): path for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
+
+
+RESULTS = ROOT / "docs" / "benchmark"
+PACKAGE = Path(pykeen_nonsampling.__file__).parent
+#: A reference in Markdown or a docstring, as in {class}`~torch.Tensor` or :class:`a tensor <torch.Tensor>`
+REFERENCE = re.compile(r"(?:\{|:)(?:attr|class|func|meth|mod)(?:\}|:)`(?:[^`<]*<|~)?((?:pykeen|torch)[\w.]*)>?`")
+#: A command or a script of this project, and its arguments
+COMMAND = re.compile(
+    r"(?:\$ |[A-Z_]+=\S+ )?(?:pykeen-nonsampling|torchrun .* -m pykeen_nonsampling|python (benchmarks/\w+\.py))(?: (.*))?"
+)
+#: The page whose commands use what its code has written
+TUTORIAL = "docs/tutorial.md"
 
 
 class Block(NamedTuple):
@@ -32,13 +49,24 @@ class Block(NamedTuple):
 def blocks(path: Path, *languages: str) -> list[Block]:
     """Find the blocks of code on a page."""
     page = path.read_text(encoding="utf-8")
-    found = [Block(m[2], m[3], page.count("\n", 0, m.start(3))) for m in FENCE.finditer(page)]
+    found = [Block(m[2], dedent(m[3]), page.count("\n", 0, m.start(3))) for m in FENCE.finditer(page)]
     return [block for block in found if block.language in languages]
 
 
 def commands(path: Path) -> list[Block]:
     """Find the blocks of commands that PyKEEN or this package provides."""
     return [block for block in blocks(path, "shell", "bash") if re.match(r"pykeen(-nonsampling)? ", block.text)]
+
+
+def run_commands(page: str, directory: Path) -> None:
+    """Run the commands of a page one after the other."""
+    for block in commands(PAGES[page]):
+        for line in block.text.replace("\\\n", " ").splitlines():
+            name, *arguments = shlex.split(line)
+            if name == "pykeen-nonsampling":
+                run_python("-m", "pykeen_nonsampling", *arguments, cwd=directory)
+            else:
+                run(name, *arguments, cwd=directory)
 
 
 @pytest.mark.parametrize("page", [name for name, path in PAGES.items() if blocks(path, "python")])
@@ -52,18 +80,41 @@ def test_python(page: str, tmp_path: Path) -> None:
     printed = run_python("page.py", cwd=tmp_path)
     for block in blocks(PAGES[page], "output"):
         assert block.text in printed
+    if page == TUTORIAL:
+        run_commands(page, tmp_path)
 
 
-@pytest.mark.parametrize("page", [name for name, path in PAGES.items() if commands(path)])
+@pytest.mark.parametrize("page", [name for name, path in PAGES.items() if commands(path) and name != TUTORIAL])
 def test_commands(page: str, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
-    for block in commands(PAGES[page]):
-        for line in block.text.replace("\\\n", " ").splitlines():
-            name, *arguments = shlex.split(line)
-            if name == "pykeen-nonsampling":
-                run_python("-m", "pykeen_nonsampling", *arguments, cwd=tmp_path)
-            else:
-                run(name, *arguments, cwd=tmp_path)
+    run_commands(page, tmp_path)
+
+
+def named_commands(path: Path) -> Iterator[tuple[str, list[str]]]:
+    """Find the commands and scripts of this project that a page names, with their arguments, in blocks or within a line."""
+    page = re.sub(r" *\\\n *", " ", path.read_text(encoding="utf-8"))
+    for line in (line.strip() for part in page.split("\n") for line in (part, *re.findall("`([^`]+)`", part))):
+        if (command := COMMAND.fullmatch(line)) and "…" not in line:
+            yield command[1] or "", shlex.split(command[2] or "")
+
+
+@pytest.mark.parametrize("page", [name for name, path in PAGES.items() if any(named_commands(path))])
+def test_commands_exist(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that take too long to run here have at least the names and options of what there is."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")  # some import others
+    for script, arguments in named_commands(PAGES[page]):
+        command = run_path(str(ROOT / script))["main"] if script else cli.main
+        while isinstance(command, click.Group) and arguments:
+            command = command.commands[arguments.pop(0)]
+        # names are checked, but values are not: files may be missing
+        command.make_parser(click.Context(command)).parse_args(arguments)
+
+
+def test_layers_are_current() -> None:
+    """Else run ``python docs/layers.py``."""
+    pytest.importorskip("tomllib", reason="needs Python 3.11")
+    for path, content in run_path(str(ROOT / "docs" / "layers.py"))["files"]().items():
+        assert path.read_text(encoding="utf-8") == content, f"{path} is not current: run python docs/layers.py"
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -81,44 +132,32 @@ def test_tables_of_defaults_are_current(name: str, table: str) -> None:
     assert written.strip() == table, f"write into docs/usage.md:\n{table}"
 
 
-def test_table_of_how_far_defaults_carry_over_is_current(tmp_path: Path) -> None:
-    page = PAGES["docs/choosing.md"].read_text(encoding="utf-8")
-    command = [
-        str(ROOT / "benchmarks" / "defaults.py"),
-        "report",
-        "--file",
-        str(ROOT / "docs" / "benchmark" / "defaults.jsonl"),
-    ]
-    table, _, summary = run_python(*command, cwd=tmp_path).partition("\n\n")
-    written = page.partition("<!-- defaults: begin -->")[2].partition("<!-- defaults: end -->")[0]
-    assert written.strip() == table, f"write into docs/choosing.md:\n{table}"
-    for share in re.findall(r"defaults of the package reach ([\d.]+)% on average", summary):
-        assert f"{share} %" in page
+EXPERIMENTS = [str(path) for path in sorted((ROOT / "pykeen_nonsampling" / "experiments").glob("*/*.json"))]
 
 
 @pytest.mark.parametrize(
-    ("page", "name", "script", "arguments"),
+    ("page", "name", "command"),
     [
-        ("tuning", "searches", "tuning", ["report", "--file", str(ROOT / "docs" / "benchmark" / "tuning.jsonl")]),
-        ("promises", "estimates", "planning", ["--report"]),
-        ("scaling", "memory", "sharding", ["--report"]),
-        ("scaling", "projections", "sharding", ["--project"]),
+        ("README.md", "summary", ["accuracy.py", "report", "--summary", *EXPERIMENTS]),
+        ("docs/benchmarks.md", "times", ["times.py", "--file", str(RESULTS / "benchmark.json")]),
+        ("docs/choosing.md", "defaults", ["defaults.py", "report", "--file", str(RESULTS / "defaults.jsonl")]),
+        ("docs/choosing.md", "results", ["accuracy.py", "report", *EXPERIMENTS]),
+        ("docs/tuning.md", "searches", ["tuning.py", "report", "--file", str(RESULTS / "tuning.jsonl")]),
+        ("docs/promises.md", "estimates", ["planning.py", "--report"]),
+        ("docs/scaling.md", "memory", ["sharding.py", "--report"]),
+        ("docs/scaling.md", "projections", ["sharding.py", "--project"]),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_table_of_measurements_is_current(page: str, name: str, script: str, arguments: list[str], tmp_path: Path) -> None:
-    text = PAGES[f"docs/{page}.md"].read_text(encoding="utf-8")
-    table = run_python(str(ROOT / "benchmarks" / f"{script}.py"), *arguments, cwd=tmp_path).strip()
+def test_tables_of_results_are_current(page: str, name: str, command: list[str], tmp_path: Path) -> None:
+    script, *arguments = command
+    printed = run_python(str(ROOT / "benchmarks" / script), *arguments, cwd=tmp_path)
+    table, _, summary = printed.strip().partition("\n\n")
+    text = PAGES[page].read_text(encoding="utf-8")
     written = text.partition(f"<!-- {name}: begin -->")[2].partition(f"<!-- {name}: end -->")[0]
-    assert written.strip() == table, f"write into docs/{page}.md:\n{table}"
-
-
-def test_table_of_results_is_current(tmp_path: Path) -> None:
-    page = PAGES["docs/choosing.md"].read_text(encoding="utf-8")
-    experiments = sorted((ROOT / "pykeen_nonsampling" / "experiments").glob("*/*.json"))
-    command = [str(ROOT / "benchmarks" / "accuracy.py"), "report", *map(str, experiments)]
-    table = run_python(*command, cwd=tmp_path).strip()
-    written = page.partition("<!-- results: begin -->")[2].partition("<!-- results: end -->")[0]
-    assert written.strip() == table, f"write into docs/choosing.md:\n{table}"
+    assert written.strip() == table, f"write into {page}:\n{table}"
+    for share in re.findall(r"defaults of the package reach ([\d.]+)% on average", summary):
+        assert f"{share} %" in text
 
 
 def test_output_is_that_of_python() -> None:
@@ -131,6 +170,15 @@ def test_reference_is_complete() -> None:
     reference = PAGES["docs/reference.md"].read_text(encoding="utf-8")
     documented = re.findall(r"^\.\. \w+:: pykeen_nonsampling\.(?:\w+\.)*(\w+)$", reference, re.MULTILINE)
     assert {*pykeen_nonsampling.__all__, *shipped} <= set(documented)
+
+
+def test_references_lead_somewhere() -> None:
+    """Sphinx takes references to other projects for plain text, if it cannot find them."""
+    texts = [path.read_text(encoding="utf-8") for path in (*PAGES.values(), *PACKAGE.rglob("*.py"))]
+    targets = {name for text in texts for name in REFERENCE.findall(text)}
+    assert {name.partition(".")[0] for name in targets} == {"pykeen", "pykeen_nonsampling", "torch"}
+    for name in sorted(targets):
+        assert resolve_name(name) is not None
 
 
 def test_readme_names_the_command_that_continuous_integration_runs() -> None:

@@ -112,7 +112,7 @@ def _describe(model: type[Model], kwargs: Mapping[str, Any], action: str, error:
 
 @click.command(name="models")
 @click.option("--model", help="The name of a PyKEEN model to check, followed by its keyword arguments.")
-@click.option("--markdown", is_flag=True, help="Print the table as Markdown.")
+@click.option("--markdown", is_flag=True, help="Print the table as Markdown, as in the documentation.")
 @click.argument("arguments", nargs=-1, metavar="[NAME=VALUE]...")
 def command(model: str | None, markdown: bool, arguments: tuple[str, ...]) -> None:
     """List the models that can be trained without sampling.

@@ -16,7 +16,7 @@ __all__ = [
 ]
 
 #: The least variance of a query's negatives, in units of its rounding error: what is less, is no scale to measure with
-LEAST_VARIANCE = 256.0
+LEAST_VARIANCE = 16.0
 
 #: The least share of the candidates that has to be negative: less may be the rounding error of a sum
 LEAST_SHARE = 1.0e-6

@@ -1,0 +1,68 @@
+"""What `pykeen-nonsampling benchmark` has measured, as the table of the documentation.
+
+    python benchmarks/times.py
+
+reads docs/benchmark/benchmark.json, which the command has written.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import click
+
+FILE = Path(__file__).parents[1] / "docs" / "benchmark" / "benchmark.json"
+
+
+def format_seconds(seconds: float) -> str:
+    """Write a time with about three digits."""
+    digits = 3 if seconds < 1 else 2 if seconds < 10 else 1 if seconds < 100 else 0
+    return f"{seconds:,.{digits}f} s"
+
+
+def format_ratio(ratio: float) -> str:
+    """Write a ratio with one decimal place, if it is small."""
+    return f"{ratio:,.{1 if ratio < 100 else 0}f}×"
+
+
+def format_bytes(number: float) -> str:
+    """Write a number of bytes."""
+    return f"{number / 2**20:.0f} MiB"
+
+
+#: What a row says, the name of its values, and how they are written
+ROWS: Mapping[str, tuple[str, Callable[[float], str]]] = {
+    "dense products, the floor": ("floor_seconds", format_seconds),
+    "an epoch of `nonsampling`": ("epoch_seconds", format_seconds),
+    "dense products of the local closed world": ("local_floor_seconds", format_seconds),
+    "an epoch of `nonsamplinglcwa`": ("local_epoch_seconds", format_seconds),
+    "plain autograd, loss and gradient only": ("autograd_seconds", format_seconds),
+    "an epoch of PyKEEN's `slcwa`, 25 negatives": ("slcwa_seconds", format_seconds),
+    "an epoch of PyKEEN's `lcwa`": ("lcwa_seconds", format_seconds),
+    "evaluation, `factorized`": ("evaluation_seconds", format_seconds),
+    "evaluation, PyKEEN's": ("pykeen_evaluation_seconds", format_seconds),
+    "`nonsampling` ÷ floor": ("epoch/floor", format_ratio),
+    "`nonsamplinglcwa` ÷ its own products": ("local epoch/floor", format_ratio),
+    "autograd ÷ `nonsampling`": ("autograd/epoch", format_ratio),
+    "`slcwa` ÷ `nonsampling`": ("slcwa/epoch", format_ratio),
+    "`lcwa` ÷ `nonsamplinglcwa`": ("lcwa/local epoch", format_ratio),
+    "PyKEEN's evaluation ÷ ours": ("pykeen evaluation/ours", format_ratio),
+    "memory beyond parameters, gradients, optimizer": ("peak_bytes", format_bytes),
+}
+
+
+@click.command()
+@click.option("--file", type=click.Path(exists=True, path_type=Path), default=FILE, help="The results of the benchmark.")
+def main(file: Path) -> None:
+    """Print the results of a benchmark as a table."""
+    results = json.loads(file.read_text(encoding="utf-8"))["results"]
+    lines = [["", *(result["model"] for result in results)], ["---"] * (1 + len(results))]
+    lines += [[label, *(write(result[name]) for result in results)] for label, (name, write) in ROWS.items()]
+    for line in lines:
+        click.echo(f"| {' | '.join(line)} |")
+
+
+if __name__ == "__main__":
+    main()
