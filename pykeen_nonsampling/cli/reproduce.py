@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import click
+import torch
 from pykeen.datasets import dataset_resolver
 from pykeen.models import model_resolver
 
@@ -159,7 +161,7 @@ def _run(results: Results, parts: Sequence[str], seconds: float | None) -> int:
     waiting = [run for key, run in runs.items() if key not in storage.records]
     done = len(runs) - len(waiting)
     click.echo(f"{len(runs)} runs for {', '.join(parts)}" + (f", {done} of them done before." if done else "."))
-    here, start, warm = machine(), time.perf_counter(), set()
+    here, start, warm = _here(), time.perf_counter(), set()
     try:
         while waiting:
             if seconds is not None and time.perf_counter() - start >= seconds:
@@ -178,6 +180,12 @@ def _run(results: Results, parts: Sequence[str], seconds: float | None) -> int:
     except KeyboardInterrupt:
         click.echo("Interrupted: what is finished is kept.")
     return len(waiting)
+
+
+def _here() -> dict[str, Any]:
+    """Describe this package, the machine and the software."""
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    return {"pykeen-nonsampling": version("pykeen-nonsampling"), **machine(), "gpu": gpu}
 
 
 def _tell(run: Run, result: Mapping[str, Any]) -> str:

@@ -11,10 +11,12 @@ from pykeen.datasets import Dataset
 from . import paper
 from .plan import Query
 from .storage import Record
+from .training import label_triples
 
 __all__ = [
     "UNKNOWN",
     "choose_queries",
+    "find_queries",
     "read_labels",
 ]
 
@@ -61,15 +63,22 @@ def choose_queries(
             )
         for name, query in found.items():
             chosen[name].append(query)
-    if not asked:
-        for record in done:
-            query = record.run.get("query")
-            if query is not None and (*query,) not in chosen.get(record.run["dataset"], []):
-                chosen[record.run["dataset"]].append((*query,))
+    before = find_queries(done)
     for name, graph in graphs.items():
-        if not asked and not chosen[name]:
-            chosen[name] = list(paper.QUERIES.get(name, [_most_frequent(graph)]))
+        if not asked:
+            chosen[name] = before.get(name) or list(paper.QUERIES.get(name, [_most_frequent(graph)]))
     return chosen
+
+
+def find_queries(done: Iterable[Record]) -> dict[str, list[Query]]:
+    """Find the queries that were asked before, by dataset."""
+    found: dict[str, list[Query]] = {}
+    for record in done:
+        query = record.run.get("query")
+        if query is not None:
+            queries = found.setdefault(record.run["dataset"], [])
+            queries += [(*query,)] if (*query,) not in queries else []
+    return found
 
 
 def _find(graph: Dataset, given: tuple[str, str, str], labels: Mapping[str, str]) -> Query | None:
@@ -88,8 +97,8 @@ def _find(graph: Dataset, given: tuple[str, str, str], labels: Mapping[str, str]
 
 def _most_frequent(graph: Dataset) -> Query:
     """Return the head and relation with the most tails in the test triples."""
-    triples = graph.testing.label_triples(graph.testing.mapped_triples)
-    (head, relation), _ = max(Counter((str(h), str(r)) for h, r, _ in triples).items(), key=lambda x: (x[1], x[0]))
+    counts = Counter((h, r) for h, r, _ in label_triples(graph.testing))
+    (head, relation), _ = max(counts.items(), key=lambda x: (x[1], x[0]))
     return head, relation, None
 
 

@@ -140,7 +140,8 @@ def draw_sweep(path: Path, frame: pd.DataFrame, sweep: paper.Sweep) -> None:
             known = sweep.curves.get(dataset, {}).get(str(model))
             if known is not None:
                 axes.plot(sweep.values, known[metric], "--", color=f"C{i}", linewidth=0.9, alpha=0.7)
-        axes.set(title=f"{metric}, {display_name(dataset)}", xlabel=f"{sweep.name} {sweep.symbol}", ylim=(0, None))
+        axes.set(title=f"{metric}, {display_name(dataset)}", xlabel=f"{sweep.name} {sweep.symbol}")
+        axes.set_ylim(0, 1.08 * axes.get_ylim()[1])
         if sweep.logarithmic:
             axes.set_xscale("log")
         axes.grid(alpha=0.3)

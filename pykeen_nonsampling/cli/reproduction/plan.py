@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
@@ -35,7 +36,7 @@ LOOPS = (SAMPLED, "nonsampling", "nonsamplinglcwa")
 PARTS: Mapping[str, str] = {
     "accuracy": "the settings of the paper, with and without sampling",
     "shipped": "the configurations of this package",
-    "stability": "the spread over random seeds, from the runs of accuracy",
+    "stability": "the spread over random seeds, with the runs of accuracy",
     "time": "training time and speed-up, from the runs of accuracy",
     "dimension": "the sweep over the dimension",
     "weight": "the sweep over the weight of negatives",
@@ -59,7 +60,7 @@ DEFAULTS = "defaults"
 Query = tuple[str | None, str, str | None]
 
 
-class Run:
+class Run(ABC):
     """One thing to do whose result is stored. Runs with the same key have the same result, and are done once."""
 
     dataset: str
@@ -71,6 +72,10 @@ class Run:
     def key(self) -> str:
         """Describe the run completely, as JSON."""
         return json.dumps({"kind": type(self).__name__.lower(), **asdict(self)}, sort_keys=True)  # type: ignore[call-overload]
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Say in a few words what it is."""
 
 
 @dataclass(frozen=True)
@@ -92,12 +97,15 @@ class Training(Run):
     configuration: str | None = None
     #: what to predict in the end
     query: Query | None = None
+    #: the seed of the initial vectors, if it is another one than that of all else
+    start: int | None = None
 
-    def describe(self) -> str:
-        """Say in a few words what it is."""
+    # docstr-coverage: inherited
+    def describe(self) -> str:  # noqa: D102
         what = "" if self.configuration is None else ", defaults" if self.configuration == DEFAULTS else ", shipped"
         weight = "" if self.negative_weight in (None, paper.NEGATIVE_WEIGHT) else f", c⁻={self.negative_weight:g}"
-        return f"{self.model} on {self.dataset}, {self.loop}{what}, d={self.dim}{weight}, seed {self.seed}"
+        start = "" if self.start is None else ", same initial vectors"
+        return f"{self.model} on {self.dataset}, {self.loop}{what}, d={self.dim}{weight}, seed {self.seed}{start}"
 
 
 @dataclass(frozen=True)
@@ -113,8 +121,8 @@ class Search(Run):
     trials: int
     repeats: int
 
-    def describe(self) -> str:
-        """Say in a few words what it is."""
+    # docstr-coverage: inherited
+    def describe(self) -> str:  # noqa: D102
         return f"{self.model} on {self.dataset}, {self.loop}, d={self.dim}, {self.budget_seconds:g} s after a search"
 
 
@@ -226,7 +234,8 @@ def plan_part(part: str, preset: Preset, queries: Mapping[str, Sequence[Query]])
     graphs = list(itertools.product(preset.datasets, preset.models))
     if part in ("accuracy", "stability", "time"):
         cells = itertools.product(range(preset.seeds), graphs, LOOPS)
-        return [_paper(preset, dataset, model, loop, seed) for seed, (dataset, model), loop in cells]
+        runs: list[Run] = [_paper(preset, dataset, model, loop, seed) for seed, (dataset, model), loop in cells]
+        return runs + _same_start(preset) if part == "stability" else runs
     if part == "shipped":
         return list(_shipped(preset, graphs))
     if part in paper.SWEEPS:
@@ -260,6 +269,12 @@ def _paper(preset: Preset, dataset: str, model: str, loop: str, seed: int) -> Tr
         negative_weight=None if sampled else paper.NEGATIVE_WEIGHT,
         budget=60 * preset.budget if sampled and preset.budget is not None else None,
     )
+
+
+def _same_start(preset: Preset) -> list[Run]:
+    """Describe trainings that begin with the same vectors, so that only sampling makes seeds differ."""
+    cells = itertools.product(range(preset.seeds), preset.datasets, LOOPS[:2])
+    return [replace(_paper(preset, x, preset.models[0], loop, seed), start=0) for seed, x, loop in cells]
 
 
 def _shipped(preset: Preset, graphs: Sequence[tuple[str, str]]) -> Iterator[Training]:

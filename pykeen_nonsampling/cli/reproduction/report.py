@@ -64,12 +64,15 @@ def make_tables(results: Results) -> dict[str, pd.DataFrame]:
     tables = {"runs": as_frame(trainings)}
     makers: Mapping[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
         "accuracy": summarize,
-        "stability": spread,
         "time": speed,
         "dimension": lambda frame: frame,
         "weight": lambda frame: frame,
     }
     tables |= {part: make(results.frame(part)) for part, make in makers.items() if results.done(part)}
+    if results.done("stability"):
+        frame = results.frame("stability")
+        parts = {"random": frame[frame["start"].isna()], "the same": frame[frame["start"].notna()]}
+        tables["stability"] = pd.concat([spread(x).assign(initial_vectors=name) for name, x in parts.items() if len(x)])
     if results.done("shipped"):
         tables["shipped"] = summarize(results.shipped())
     examples, searches = results.done("examples"), results.done("quality")

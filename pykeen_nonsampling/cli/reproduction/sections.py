@@ -70,7 +70,7 @@ def overview(results: Results) -> Iterable[Block]:
         cells = [Cell(f"{x:.1f}" if isinstance(x, float) else f"{x}", x) for x in numbers]
         rows.append([Cell(part), *cells, Cell(meaning)])
     yield Table(["part", "planned", "done", "ended by budget", "failed", "minutes", "shows"], rows)
-    yield Text("`stability` and `time` are made of the runs of `accuracy`. Minutes include evaluation.")
+    yield Text("`stability` and `time` include the runs of `accuracy`, which are done once. Minutes include evaluation.")
     budget, settings = results.preset.budget, results.preset
     if budget is not None:
         yield Text(
@@ -197,25 +197,38 @@ def stability(results: Results) -> Iterable[Block]:
             "is that of unfinished models."
         )
     for dataset, rows in table.groupby("dataset", sort=False):
-        cells = []
-        for row in rows.to_dict("records"):
-            ratio = wide.loc[(dataset, row["model"]), SAMPLED] / row["std"] if row["std"] else math.nan
-            mark = " †" if row["stopped"] else ""
-            cells.append(
-                [
-                    Cell(row["model"]),
-                    Cell(row["loop"] + mark),
-                    Cell(f"{row['seeds']}", row["seeds"]),
-                    _number(row["MRR"], ".3f"),
-                    _number(row["std"], ".5f"),
-                    _number(row["range"], ".5f"),
-                    _number(row["relative std"], ".2%"),
-                    _number(ratio, ".2f"),
-                ]
-            )
-        columns = ["model", "training loop", "seeds", "mean MRR", "std", "max − min", "std ÷ mean", "std of slcwa ÷ std"]
-        yield Table(columns, cells, display_name(str(dataset)))
+        yield _spread_table(rows, display_name(str(dataset)))
     yield Figure("stability", "Difference of the MRR of each seed from the mean over seeds")
+    frame = results.frame("stability")
+    same = frame[frame["start"].notna()]
+    if len(same):
+        yield Text(
+            "To see what sampling alone does, the following runs start from the same vectors: seeds differ in the sampled "
+            "negatives and the order of triples only. Without sampling, there is no chance left."
+        )
+        for dataset, rows in spread(same).groupby("dataset", sort=False):
+            yield _spread_table(rows, f"{display_name(str(dataset))}, from the same vectors")
+
+
+def _spread_table(table: pd.DataFrame, caption: str) -> Table:
+    sampled = table[table["loop"] == SAMPLED].set_index("model")["std"]
+    rows = []
+    for row in table.to_dict("records"):
+        ratio = sampled.get(row["model"], math.nan) / row["std"] if row["std"] else math.nan
+        rows.append(
+            [
+                Cell(row["model"]),
+                Cell(row["loop"] + (" †" if row["stopped"] else "")),
+                Cell(f"{row['seeds']}", row["seeds"]),
+                _number(row["MRR"], ".3f"),
+                _number(row["std"], ".5f"),
+                _number(row["range"], ".5f"),
+                _number(row["relative std"], ".2%"),
+                _number(ratio, ".2f"),
+            ]
+        )
+    columns = ["model", "training loop", "seeds", "mean MRR", "std", "max − min", "std ÷ mean", "std of slcwa ÷ std"]
+    return Table(columns, rows, caption)
 
 
 def time(results: Results) -> Iterable[Block]:
@@ -293,7 +306,7 @@ def examples(results: Results) -> Iterable[Block]:
             for loop, entities in predicted.items():
                 entity = entities[i] if i < len(entities) else ""
                 common = entity in (without if loop == SAMPLED else predicted.get(SAMPLED, []))
-                row.append(Cell(results.label(entity), bold=entity in true, muted=common))
+                row.append(Cell(results.label(entity), bold=entity in true, muted=common and entity not in true))
             rows.append(row)
         head, relation, tail = (x if x is None else results.label(x) for x in query)
         columns = ["rank", *(f"{loop} †" if records[loop].result["stopped"] else loop for loop in predicted)]
@@ -339,7 +352,7 @@ def settings(results: Results) -> Iterable[Block]:
     counts = pd.Series([x.machine for x in results.storage.records.values()]).value_counts()
     for i, machine in enumerate(results.storage.machines):
         rows = [[Cell(name), Cell(_plain(value))] for name, value in machine.items()]
-        yield Table(["machine", "value"], rows, f"{counts.get(i, 0)} runs were done on")
+        yield Table(["machine", "value"], rows, f"The machine of {counts.get(i, 0)} runs")
 
 
 def _plain(value: Any) -> str:

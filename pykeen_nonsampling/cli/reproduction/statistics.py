@@ -42,7 +42,7 @@ def as_frame(records: Iterable[Record]) -> pd.DataFrame:
         }
         for record in records
     ]
-    columns = [*CELL, "seed", "dim", "planned_epochs", *METRICS, "seconds", "epochs", "stopped", "failure"]
+    columns = [*CELL, "seed", "start", "dim", "planned_epochs", *METRICS, "seconds", "epochs", "stopped", "failure"]
     frame = pd.DataFrame(rows)
     return frame.reindex(columns=[*frame.columns, *(name for name in columns if name not in frame.columns)])
 

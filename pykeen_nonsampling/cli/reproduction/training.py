@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+import torch
 from pykeen.datasets import Dataset, get_dataset
 from pykeen.evaluation import MetricResults
 from pykeen.models import Model, model_resolver
 from pykeen.pipeline import pipeline
 from pykeen.training import NonFiniteLossError, TrainingCallback, TrainingLoop
+from pykeen.triples import CoreTriplesFactory, TriplesFactory
 
 from ..._compat import cheap_garbage_collection
 from ...datasets import AllEntities
@@ -27,7 +29,7 @@ from .plan import DEFAULTS, SAMPLED, Query, Run, Search, Training, find_configur
 
 __all__ = [
     "do",
-    "find_answers",
+    "label_triples",
     "load_graph",
     "warm_up",
 ]
@@ -35,6 +37,13 @@ __all__ = [
 #: The loss of PyKEEN's training loop: those of OpenKE, whose models the paper compares with
 SAMPLED_LOSSES: Mapping[str, str] = {"TransE": "marginranking"}
 SAMPLED_LOSS = "softplus"
+
+#: The metrics that are reported: to compute all of PyKEEN's takes longer than training on a small graph
+EVALUATOR: Mapping[str, Any] = dict(
+    metrics=["inverseharmonicmeanrank", "arithmeticmeanrank", *["hitsatk"] * 3],
+    metrics_kwargs=[None, None, dict(k=1), dict(k=3), dict(k=10)],
+    add_defaults=False,
+)
 
 #: The number of predicted entities
 TOP = 10
@@ -56,12 +65,14 @@ class Stopwatch(TrainingCallback):
     Callbacks run before the optimizer's step, so a batch is over when the next one begins.
     """
 
-    def __init__(self, limit: float | None):
+    def __init__(self, limit: float | None, seed: int | None = None):
         """Initialize the callback.
 
         :param limit: the number of seconds; None is no end
+        :param seed: the random seed from the first step on; None leaves it
         """
         super().__init__()
+        self.seed = seed
         self.limit = math.inf if limit is None else limit
         self.clock = choose_clock()
         self.seconds = 0.0
@@ -77,6 +88,8 @@ class Stopwatch(TrainingCallback):
         self.seconds = self.clock() - self.start
         if self.steps and self.seconds >= self.limit:
             raise OutOfTime
+        if not self.steps and self.seed is not None:
+            torch.manual_seed(self.seed)
         self.steps += 1
 
     # docstr-coverage: inherited
@@ -103,7 +116,7 @@ def warm_up(run: Run) -> None:
 
 
 def _train(run: Training) -> dict[str, Any]:
-    graph, watch = load_graph(run.dataset), Stopwatch(run.budget)
+    graph, watch = load_graph(run.dataset), Stopwatch(run.budget, seed=None if run.start is None else run.seed)
     arguments = _arguments(run)
     watching = dict(callbacks=watch, use_tqdm=False, use_tqdm_batch=False)
     arguments["training_kwargs"] = {**arguments.get("training_kwargs", {}), **watching}
@@ -114,8 +127,9 @@ def _train(run: Training) -> dict[str, Any]:
                 **arguments,
                 dataset=graph,
                 training_loop=run.loop,
-                random_seed=run.seed,
+                random_seed=run.seed if run.start is None else run.start,
                 evaluator="factorized",
+                evaluator_kwargs=EVALUATOR,
                 evaluation_kwargs=dict(use_tqdm=False),
             )
         ranks, stopped = result.metric_results, False
@@ -167,21 +181,26 @@ def _arguments(run: Training) -> dict[str, Any]:
 def _rank(model: Model, graph: Dataset) -> MetricResults[Any]:
     """Rank all test triples, as ``pipeline()`` would have."""
     known = [part.mapped_triples for part in (graph.training, graph.validation) if part is not None]
-    return FactorizedRankBasedEvaluator().evaluate(
+    return FactorizedRankBasedEvaluator(**EVALUATOR).evaluate(
         model=model, mapped_triples=graph.testing.mapped_triples, additional_filter_triples=known, use_tqdm=False
     )
 
 
-def find_answers(graph: Dataset, query: Query) -> list[str]:
+def label_triples(part: CoreTriplesFactory) -> list[tuple[str, str, str]]:
+    """Return triples with labels."""
+    assert isinstance(part, TriplesFactory)  # noqa: S101
+    return [(str(h), str(r), str(t)) for h, r, t in part.label_triples(part.mapped_triples)]
+
+
+def _find_answers(graph: Dataset, query: Query) -> list[str]:
     """Return the answers to a query in the validation and test triples."""
     head, relation, tail = query
     answers = set()
     for part in (graph.validation, graph.testing):
-        if part is not None:
-            triples = part.label_triples(part.mapped_triples)
-            chosen = (triples[:, 1] == relation) & (triples[:, 2] == tail if head is None else triples[:, 0] == head)
-            answers |= set(triples[chosen, 0 if head is None else 2])
-    return sorted(map(str, answers))
+        for h, r, t in [] if part is None else label_triples(part):
+            if r == relation and (h == head or t == tail):
+                answers.add(h if head is None else t)
+    return sorted(answers)
 
 
 def _predict(model: Model, graph: Dataset, query: Query) -> dict[str, list[str]]:
@@ -197,7 +216,7 @@ def _predict(model: Model, graph: Dataset, query: Query) -> dict[str, list[str]]
         filter_triples=graph.training,
     )
     predicted = list(found.df["head_label" if head is None else "tail_label"])
-    return {"predicted": predicted, "true": find_answers(graph, query)}
+    return {"predicted": predicted, "true": _find_answers(graph, query)}
 
 
 def _search(run: Search) -> dict[str, Any]:
