@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,13 @@ FLAGS = """--headless --no-sandbox --disable-gpu --disable-quic --no-first-run -
 TIMEOUT = 60
 
 
+@cache
 def find() -> str | None:
-    """Find a browser, if one is installed."""
-    return next(filter(None, map(shutil.which, NAMES)), None)
+    """Find a browser that is installed completely, if there is one."""
+    for program in filter(None, map(shutil.which, NAMES)):
+        if subprocess.run([program, "--version"], capture_output=True, check=False).returncode == 0:
+            return program
+    return None
 
 
 class Page:

@@ -23,7 +23,7 @@ from pykeen_nonsampling.cli.reproduction.examples import find_queries
 from pykeen_nonsampling.cli.reproduction.html import write_html
 from pykeen_nonsampling.cli.reproduction.markdown import write_markdown
 from pykeen_nonsampling.cli.reproduction.plan import LOOPS, PARTS, PRESETS, Run, Training, plan_part
-from pykeen_nonsampling.cli.reproduction.report import make_report
+from pykeen_nonsampling.cli.reproduction.report import make_report, make_tables
 from pykeen_nonsampling.cli.reproduction.results import Results
 from pykeen_nonsampling.cli.reproduction.statistics import METRICS, paired_test
 from pykeen_nonsampling.cli.reproduction.storage import Storage
@@ -82,6 +82,17 @@ class TestQuick:
         runs, text = pd.read_csv(quick / "runs.csv"), (quick / "report.md").read_text(encoding="utf-8")
         assert not runs[runs["loop"] != "slcwa"]["stopped"].any()
         assert runs["stopped"].any() == (" of 20 † |" in text)
+
+    @pytest.mark.parametrize("number", [1, 2, 7])
+    def test_report_of_a_part_of_it(self, number: int, quick: Path, tmp_path: Path) -> None:
+        lines = (quick / "runs.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+        shutil.copy(quick / "settings.json", tmp_path)
+        (tmp_path / "runs.jsonl").write_text("".join(lines[:number]), encoding="utf-8")
+        results = Results(Storage.load(tmp_path), {}, {})
+        text = write_markdown(make_report(results))
+        assert f"| accuracy | 12 | {number} |" in text
+        assert "## Time to quality\n\nNot run." in text
+        assert len(make_tables(results)["runs"]) == number
 
     def test_no_number_of_the_paper_without_its_name(self, quick: Path) -> None:
         """The paper has none for this graph."""

@@ -36,7 +36,8 @@ def write_html(report: Report, directory: Path) -> str:
         f'<title>{escape(report.title)}</title>\n<link rel="icon" href="data:,">\n'
         f"<style>\n{style}</style>\n</head>\n<body>\n"
         f'<nav aria-label="Contents"><ul>{contents}</ul></nav>\n'
-        f"<main>\n<h1>{escape(report.title)}</h1>\n{''.join(_blocks(report.introduction, directory))}\n{sections}</main>\n"
+        f"<main>\n<h1>{escape(report.title)}</h1>\n{''.join(_blocks(report.introduction, directory))}"
+        f'<p class="muted">Click on the head of a column to sort a table by it.</p>\n{sections}</main>\n'
         f"<script>\n{script}</script>\n</body>\n</html>\n"
     )
 

@@ -154,7 +154,8 @@ class Preset:
         return paper.LEARNING_RATE * paper.EPOCHS / self.epochs
 
 
-#: The paper's own sizes, for a GPU; what two cores can do in about 100 minutes; and what they can do in seconds
+#: What two cores can do in about 100 minutes, where sampling is cut short; the paper's own sizes, for a GPU; small graphs,
+#: on which sampling is not cut short; and what takes seconds
 PRESETS: Mapping[str, Preset] = {
     "cpu": Preset(
         datasets=("fb15k237", "wn18rr"),
@@ -162,7 +163,7 @@ PRESETS: Mapping[str, Preset] = {
         seeds=paper.SEEDS,
         dim=paper.DIM,
         epochs=50,
-        budget=0.75,
+        budget=0.6,
         dims=(50, 100, 200, 400),
         weights=paper.WEIGHTS,
         shipped_seeds=1,
@@ -187,6 +188,22 @@ PRESETS: Mapping[str, Preset] = {
         search_seconds=600.0,
         trials=10,
         quality_repeats=3,
+    ),
+    "small": Preset(
+        datasets=("umls", "kinships"),
+        models=paper.MODELS,
+        seeds=paper.SEEDS,
+        dim=32,
+        epochs=100,
+        budget=None,
+        dims=(16, 32, 64, 128, 256),
+        weights=paper.WEIGHTS,
+        shipped_seeds=2,
+        shipped_minutes=None,
+        quality_seconds=10.0,
+        search_seconds=10.0,
+        trials=4,
+        quality_repeats=1,
     ),
     "quick": Preset(
         datasets=("nations",),

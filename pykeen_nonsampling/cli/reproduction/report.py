@@ -131,7 +131,8 @@ def make_report(results: Results) -> Report:
     }
     found = [Section("What was run", list(sections.overview(results)))]
     for part, title in TITLES.items():
-        command = Command(sections.write_command(results.storage.settings, f"--part {part}"))
+        queries = sections.write_queries(results) if part == "examples" else []
+        command = Command(sections.write_command(results.storage.settings, f"--part {part}", *queries))
         blocks = list(makers[part]()) if results.done(part) else [Text("Not run.")]
         found.append(Section(title, [*blocks, Text("Made by:"), command]))
     found.append(Section("Settings and machine", list(sections.settings(results))))
@@ -146,7 +147,7 @@ def make_report(results: Results) -> Report:
         Text(
             "All numbers were measured by the command that wrote this report, except for those marked "
             f"“{paper.CITATION}”, which are the paper’s, and those marked “recorded”, which are in the configurations "
-            "of this package. Click on the head of a column to sort by it."
+            "of this package."
         ),
     ]
     return Report("Efficient non-sampling knowledge graph embedding, reproduced", introduction, found)

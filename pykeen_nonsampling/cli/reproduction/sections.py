@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
@@ -14,6 +15,7 @@ import pandas as pd
 from ..quality import LEVELS
 from . import paper
 from .content import Block, Cell, Command, Figure, Table, Text
+from .examples import UNKNOWN
 from .plan import DEFAULTS, LOOPS, PARTS, PRESETS, SAMPLED, display_name, find_configuration
 from .results import Results
 from .statistics import METRICS, speed, spread, summarize
@@ -29,6 +31,7 @@ __all__ = [
     "sweep",
     "time",
     "write_command",
+    "write_queries",
 ]
 
 #: The options that change a preset, by its field
@@ -56,6 +59,12 @@ def write_command(settings: Mapping[str, Any], *more: str) -> str:
         elif value != usual:
             words.append(f"{option} {value:g}")
     return " ".join([*words, *more])
+
+
+def write_queries(results: Results) -> list[str]:
+    """Write the options for the queries of the examples."""
+    queries = [query for some in results.queries.values() for query in some]
+    return [f"--query {' '.join(shlex.quote(UNKNOWN if x is None else x) for x in query)}" for query in queries]
 
 
 def overview(results: Results) -> Iterable[Block]:
@@ -193,8 +202,11 @@ def stability(results: Results) -> Iterable[Block]:
         larger = int((compared[SAMPLED] > compared["nonsampling"]).sum())
         yield Text(
             f"The standard deviation of the MRR over seeds is larger with `slcwa` than with `nonsampling` in {larger} of "
-            f"{len(compared)} cases. Where `slcwa` was ended by its budget (†), its MRR is still rising, so its spread "
-            "is that of unfinished models."
+            f"{len(compared)} cases."
+        )
+    if table["stopped"].any():
+        yield Text(
+            "Where `slcwa` was ended by its budget (†), the spread is that of models that are not trained to the end."
         )
     for dataset, rows in table.groupby("dataset", sort=False):
         yield _spread_table(rows, display_name(str(dataset)))
