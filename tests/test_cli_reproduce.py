@@ -80,6 +80,7 @@ class TestQuick:
 
     def test_what_ended_early_is_marked(self, quick: Path) -> None:
         runs, text = pd.read_csv(quick / "runs.csv"), (quick / "report.md").read_text(encoding="utf-8")
+        assert "*Nations, 201 test triples*" in text
         assert not runs[runs["loop"] != "slcwa"]["stopped"].any()
         assert runs["stopped"].any() == (" of 20 † |" in text)
 
@@ -151,7 +152,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> list[Run]:
             return {"parameters": {}, "curves": [[{"training seconds": 1.0, "MRR": 0.5}]]}
         found = {"predicted": ["uk", "usa"], "true": ["uk"]} if run.query else {}
         metrics = {metric: 0.1 * (1 + run.seed) + 0.01 * LOOPS.index(run.loop) for metric in METRICS}
-        return {**metrics, "seconds": 1.0, "epochs": run.epochs, "stopped": False, **found}
+        return {**metrics, "seconds": 1.0, "epochs": run.epochs, "stopped": False, "ranked": 201, **found}
 
     monkeypatch.setattr(reproduce, "do", pretend)
     monkeypatch.setattr(reproduce, "warm_up", lambda run: None)

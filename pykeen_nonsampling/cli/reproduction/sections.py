@@ -112,7 +112,8 @@ def accuracy(results: Results) -> Iterable[Block]:
     )
     table = summarize(results.frame("accuracy"))
     for dataset, rows in table.groupby("dataset", sort=False):
-        yield Table(_columns("epochs"), list(_accuracy_rows(str(dataset), rows)), display_name(str(dataset)))
+        caption = f"{display_name(str(dataset))}, {int(rows['ranked'].iloc[0]):,} test triples"
+        yield Table(_columns("epochs"), list(_accuracy_rows(str(dataset), rows)), caption)
     yield Figure("accuracy", "MRR of each model with each training loop, and in the paper")
 
 
@@ -249,6 +250,10 @@ def time(results: Results) -> Iterable[Block]:
         "Seconds of training per epoch, without evaluation, medians over seeds. The speed-up is the time of an epoch of "
         "`slcwa` divided by that of the other loop, as in the paper, where all train for the same number of epochs. The "
         "paper’s times are those of a GPU. Epochs are those that the time of `slcwa` is measured on."
+    )
+    yield Text(
+        "An epoch with sampling has a step of the optimizer for each batch, and one without has a single step. What each "
+        "loop reaches in the same time is shown in the last part."
     )
     table = speed(results.frame("accuracy"))
     for dataset, rows in table.groupby("dataset", sort=False):

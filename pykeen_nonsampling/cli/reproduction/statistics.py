@@ -42,7 +42,19 @@ def as_frame(records: Iterable[Record]) -> pd.DataFrame:
         }
         for record in records
     ]
-    columns = [*CELL, "seed", "start", "dim", "planned_epochs", *METRICS, "seconds", "epochs", "stopped", "failure"]
+    columns = [
+        *CELL,
+        "seed",
+        "start",
+        "dim",
+        "planned_epochs",
+        *METRICS,
+        "seconds",
+        "epochs",
+        "stopped",
+        "ranked",
+        "failure",
+    ]
     frame = pd.DataFrame(rows)
     return frame.reindex(columns=[*frame.columns, *(name for name in columns if name not in frame.columns)])
 
@@ -73,7 +85,7 @@ def summarize(frame: pd.DataFrame) -> pd.DataFrame:
     for key, runs in frame.dropna(subset=["MRR"]).groupby(CELL, sort=False):
         row: dict[str, Any] = dict(zip(CELL, key, strict=True))
         row |= {"seeds": len(runs), "dim": runs["dim"].iloc[0], "planned_epochs": runs["planned_epochs"].iloc[0]}
-        row |= {"epochs": runs["epochs"].mean(), "stopped": bool(runs["stopped"].any())}
+        row |= {"epochs": runs["epochs"].mean(), "stopped": bool(runs["stopped"].any()), "ranked": runs["ranked"].iloc[0]}
         row |= {"seconds": runs["seconds"].mean(), "seconds std": runs["seconds"].std()}
         others = frame[(frame["dataset"] == key[0]) & (frame["model"] == key[1]) & (frame["loop"] == SAMPLED)]
         pairs = runs.merge(others, on="seed", suffixes=("", " sampled")).dropna(subset=["MRR", "MRR sampled"])

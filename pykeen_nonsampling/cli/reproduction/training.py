@@ -143,6 +143,7 @@ def _train(run: Training) -> dict[str, Any]:
         "seconds": watch.seconds,
         "epochs": watch.steps / steps if stopped else watch.epochs,
         "stopped": stopped,
+        "ranked": graph.testing.num_triples,
         **({} if run.query is None else _predict(watch.model, graph, run.query)),
     }
 
