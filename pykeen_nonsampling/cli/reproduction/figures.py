@@ -130,14 +130,15 @@ def draw_speed(path: Path, table: pd.DataFrame) -> None:
 def draw_sweep(path: Path, frame: pd.DataFrame, sweep: paper.Sweep) -> None:
     """Draw metrics over a parameter, with the curves of the paper dashed."""
     column = sweep.column
-    datasets, metrics = list(frame["dataset"].unique()), ("MRR", "Hits@10")
+    datasets, models, metrics = list(frame["dataset"].unique()), list(frame["model"].unique()), ("MRR", "Hits@10")
     figure = make_figure(width=WIDTH + 1.2, height=0.6 + 2.4 * len(datasets))
     panels = figure.subplots(len(datasets), len(metrics), squeeze=False)
     for (dataset, metric), axes in zip(itertools.product(datasets, metrics), panels.flat, strict=True):
         rows = frame[frame["dataset"] == dataset].dropna(subset=["MRR"]).sort_values(column)
-        for i, (model, line) in enumerate(rows.groupby("model", sort=False)):
+        for i, model in enumerate(models):
+            line = rows[rows["model"] == model]
             axes.plot(line[column], line[metric], "o-", color=f"C{i}", markersize=3, label=model)
-            known = sweep.curves.get(dataset, {}).get(str(model))
+            known = sweep.curves.get(dataset, {}).get(model)
             if known is not None:
                 axes.plot(sweep.values, known[metric], "--", color=f"C{i}", linewidth=0.9, alpha=0.7)
         axes.set(title=f"{metric}, {display_name(dataset)}", xlabel=f"{sweep.name} {sweep.symbol}")

@@ -282,7 +282,8 @@ def sweep(results: Results, part: str) -> Iterable[Block]:
     """Show figure 2 or 3 of the paper."""
     given = paper.SWEEPS[part]
     column, what = given.column, f"the {given.name} {given.symbol}"
-    yield Text(f"`nonsampling` with the paper’s settings, but for {what}. One seed. Dashed lines are the paper’s.")
+    dashed = " Dashed lines are the paper’s." if given.curves.keys() & set(results.preset.datasets) else ""
+    yield Text(f"`nonsampling` with the paper’s settings, but for {what}. One seed.{dashed}")
     frame = results.frame(part).dropna(subset=["MRR"])
     for dataset, rows in frame.groupby("dataset", sort=False):
         values = sorted(rows[column].unique())
