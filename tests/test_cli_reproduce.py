@@ -23,7 +23,7 @@ from pykeen_nonsampling.cli.reproduction.examples import find_queries
 from pykeen_nonsampling.cli.reproduction.html import write_html
 from pykeen_nonsampling.cli.reproduction.markdown import write_markdown
 from pykeen_nonsampling.cli.reproduction.plan import LOOPS, PARTS, PRESETS, Run, Training, plan_part
-from pykeen_nonsampling.cli.reproduction.report import make_report, make_tables
+from pykeen_nonsampling.cli.reproduction.report import list_files, make_report, make_tables
 from pykeen_nonsampling.cli.reproduction.results import Results
 from pykeen_nonsampling.cli.reproduction.statistics import METRICS, paired_test
 from pykeen_nonsampling.cli.reproduction.storage import Storage
@@ -68,6 +68,8 @@ class TestQuick:
         assert set(pd.read_csv(quick / "quality.csv")["loop"]) == set(LOOPS)
         assert len(pd.read_csv(quick / "time.csv")) == len(preset.models)
         assert set(pd.read_csv(quick / "examples.csv")["loop"]) == set(LOOPS)
+        # nothing else than what is checked before it would be overwritten
+        assert {path.name for path in quick.iterdir()} <= {"settings.json", "runs.jsonl", *list_files(["nations"])}
         for name in ("accuracy", "stability", "time", "dimension", "weight", "quality_nations"):
             assert (quick / f"{name}.png").read_bytes().startswith(b"\x89PNG")
             assert "<svg" in (quick / f"{name}.svg").read_text(encoding="utf-8")
@@ -211,11 +213,13 @@ class TestGoingOn:
         assert {run.model for run in fake[before:]} == {"ComplEx"}
         assert len(Storage.load(tmp_path).records) == len(fake) - before
 
-    def test_files_of_others_are_kept(self, fake: list[Run], tmp_path: Path) -> None:
-        (tmp_path / "report.md").write_text("mine")
+    @pytest.mark.parametrize("name", ["report.md", "accuracy.csv", "quality_nations.svg"])
+    def test_files_of_others_are_kept(self, name: str, fake: list[Run], tmp_path: Path) -> None:
+        (tmp_path / name).write_text("mine")
         result = invoke("--quick", "--output", str(tmp_path))
         assert result.exit_code == 2
-        assert "report.md exists already" in " ".join(result.output.split())
+        assert f"{name} exists already" in " ".join(result.output.split())
+        assert (tmp_path / name).read_text() == "mine"
         assert fake == []
 
     def test_damaged_runs(self, fake: list[Run], tmp_path: Path) -> None:

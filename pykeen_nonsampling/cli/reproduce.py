@@ -19,7 +19,7 @@ from .files import check_free, check_writable
 from .reproduction.examples import choose_queries, read_labels
 from .reproduction.plan import PARTS, PRESETS, Run, plan_part
 from .reproduction.progress import estimate, format_time
-from .reproduction.report import FILES, write_report
+from .reproduction.report import list_files, write_report
 from .reproduction.results import Results
 from .reproduction.storage import RUNS, SETTINGS, OtherSettingsError, Storage
 from .reproduction.training import do, load_graph, warm_up
@@ -140,17 +140,18 @@ def _models(names: Sequence[str]) -> tuple[str, ...]:
 def _open(output: Path, settings: Mapping[str, Any], force: bool) -> Storage:
     """Go on with the runs in a directory, or begin."""
     try:
-        if not (output / SETTINGS).exists():
-            check_free([output / name for name in (*FILES, RUNS)], force)
-            (output / RUNS).unlink(missing_ok=True)
-        return Storage.open(output, settings)
+        if (output / SETTINGS).exists():
+            return Storage.open(output, settings)
     except OtherSettingsError as error:
         if not force:
             raise click.UsageError(str(error)) from error
     except ValueError as error:
         raise click.ClickException(str(error)) from error
-    for name in (SETTINGS, RUNS, *(path.name for path in output.glob("*.csv")), "report.md", "report.html"):
-        (output / name).unlink(missing_ok=True)
+    # what is there is from other runs, or from somebody else
+    paths = [output / name for name in (SETTINGS, RUNS, *list_files(settings["datasets"]))]
+    check_free(paths, force)
+    for path in paths:
+        path.unlink(missing_ok=True)
     return Storage.open(output, settings)
 
 

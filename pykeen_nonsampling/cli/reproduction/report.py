@@ -17,12 +17,9 @@ from .results import Results
 from .statistics import as_frame, speed, spread, summarize
 
 __all__ = [
-    "FILES",
+    "list_files",
     "write_report",
 ]
-
-#: The files that are always written
-FILES = ("report.md", "report.html", "runs.csv")
 
 TITLES: Mapping[str, str] = {
     "accuracy": "Accuracy with the paper's settings",
@@ -34,6 +31,13 @@ TITLES: Mapping[str, str] = {
     "examples": "Examples",
     "quality": "Time to quality",
 }
+
+
+def list_files(datasets: Iterable[str]) -> list[str]:
+    """Return the names of all files that a report may have."""
+    names = [*TITLES, *(f"quality_{dataset}" for dataset in datasets)]
+    pictures = [f"{name}.{suffix}" for name in names for suffix in figures.FORMATS]
+    return ["report.md", "report.html", *(f"{name}.csv" for name in ("runs", *TITLES)), *pictures]
 
 
 def write_report(results: Results, directory: Path) -> list[Path]:

@@ -111,7 +111,10 @@ class Storage:
         if machine not in self.machines:
             self.machines.append(dict(machine))
             content = json.dumps({"settings": self.settings, "machines": self.machines}, indent=1, ensure_ascii=False)
-            (self.directory / SETTINGS).write_text(content + "\n", encoding="utf-8", newline="\n")
+            # in one piece, also if the process is killed
+            part = self.directory / f"{SETTINGS}.part"
+            part.write_text(content + "\n", encoding="utf-8", newline="\n")
+            part.replace(self.directory / SETTINGS)
         record = Record(json.loads(run.key), result, round(took, 2), self.machines.index(machine))
         with (self.directory / RUNS).open("a", encoding="utf-8", newline="\n") as file:
             file.write(json.dumps(asdict(record), ensure_ascii=False) + "\n")
