@@ -15,9 +15,10 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
 from commands import ROOT
+from pykeen.training import NonFiniteLossError
 
 from pykeen_nonsampling.cli import benchmark, main, reproduce
-from pykeen_nonsampling.cli.reproduction import paper
+from pykeen_nonsampling.cli.reproduction import paper, training
 from pykeen_nonsampling.cli.reproduction.content import Cell, Report, Section, Table, Text
 from pykeen_nonsampling.cli.reproduction.examples import find_queries
 from pykeen_nonsampling.cli.reproduction.html import write_html
@@ -297,6 +298,30 @@ def test_sampling_ends_within_an_epoch() -> None:
     # one of two batches
     assert result["epochs"] == 0.5
     assert 0 < result["MRR"] < 1
+
+
+def test_configurations_are_run_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [x for x in plan_part("shipped", PRESETS["gpu"], {}) if isinstance(x, Training) and x.seed == 0]
+    assert len(runs) == 4 * 2 * 2
+    given: dict[str, Any] = {}
+
+    def pipeline(**kwargs: Any) -> None:
+        given.update(kwargs)
+        raise NonFiniteLossError
+
+    monkeypatch.setattr(training, "pipeline", pipeline)
+    monkeypatch.setattr(training, "load_graph", lambda name, inverse: {"dataset": name, "create_inverse_triples": inverse})
+    for run in runs:
+        do(run)
+        content = json.loads((ROOT / "pykeen_nonsampling" / "experiments" / str(run.configuration)).read_text())["pipeline"]
+        assert given["dataset"] == content.pop("dataset_kwargs")
+        assert content.pop("dataset") == "allentities"
+        del (
+            given["training_kwargs"]["callbacks"],
+            given["training_kwargs"]["use_tqdm"],
+            given["training_kwargs"]["use_tqdm_batch"],
+        )
+        assert {name: given[name] for name in content} == content
 
 
 def test_paired_test() -> None:

@@ -50,13 +50,17 @@ TOP = 10
 
 
 @cache
-def load_graph(name: str) -> Dataset:
-    """Load a dataset with all of its evaluation triples, as in the paper."""
+def load_graph(name: str, inverse: bool = False) -> Dataset:
+    """Load a dataset with all of its evaluation triples, as in the paper.
+
+    :param name: its name
+    :param inverse: whether to create inverse triples, as some configurations have them
+    """
     try:
-        return AllEntities(name)
+        return AllEntities(name, create_inverse_triples=inverse)
     except ValueError:
         # it is split by PyKEEN, so that no triple is left out
-        return get_dataset(dataset=name)
+        return get_dataset(dataset=name, dataset_kwargs=dict(create_inverse_triples=inverse))
 
 
 class Stopwatch(TrainingCallback):
@@ -111,13 +115,13 @@ def do(run: Run) -> dict[str, Any]:
 
 def warm_up(run: Run) -> None:
     """Do what happens only once per process, such as lazy imports and compilation, which must not count as training."""
-    loop = run.loop
-    _train(Training("nations", run.model, loop, seed=0, dim=4, epochs=1, learning_rate=0.01, negative_weight=0.01))
+    _train(Training("nations", run.model, run.loop, seed=0, dim=4, epochs=1, learning_rate=0.01, negative_weight=0.01))
 
 
 def _train(run: Training) -> dict[str, Any]:
-    graph, watch = load_graph(run.dataset), Stopwatch(run.budget, seed=None if run.start is None else run.seed)
+    watch = Stopwatch(run.budget, seed=None if run.start is None else run.seed)
     arguments = _arguments(run)
+    graph = load_graph(run.dataset, **arguments.pop("dataset_kwargs", {}))
     watching = dict(callbacks=watch, use_tqdm=False, use_tqdm_batch=False)
     arguments["training_kwargs"] = {**arguments.get("training_kwargs", {}), **watching}
     try:
@@ -136,7 +140,7 @@ def _train(run: Training) -> dict[str, Any]:
     except OutOfTime:
         ranks, stopped = _rank(watch.model, graph), True
     except NonFiniteLossError as error:
-        return {"failure": str(error)}
+        return {"failure": str(error) or type(error).__name__}
     steps = math.ceil(graph.training.num_triples / paper.BATCH_SIZE) if run.loop == SAMPLED else 1
     return {
         **{name: float(ranks.get_metric(metric)) for name, metric in METRICS.items()},
@@ -149,15 +153,17 @@ def _train(run: Training) -> dict[str, Any]:
 
 
 def _arguments(run: Training) -> dict[str, Any]:
-    """Translate a run to arguments of ``pipeline()``."""
+    """Translate a run to arguments of ``pipeline()``, where ``dataset_kwargs`` are those of :func:`load_graph`."""
+    arguments: dict[str, Any]
     if run.configuration == DEFAULTS:
         return dict(model=run.model, model_kwargs=dict(embedding_dim=run.dim), epochs=run.epochs)
     if run.configuration is not None:
         found = find_configuration(run.dataset, run.model, run.loop)
         assert found is not None  # noqa: S101
-        given = ("dataset", "dataset_kwargs", "training_loop", "evaluator")
-        return {name: value for name, value in found[1]["pipeline"].items() if name not in given}
-    arguments: dict[str, Any] = dict(
+        given = ("dataset", "training_loop", "evaluator")
+        arguments = {name: value for name, value in found[1]["pipeline"].items() if name not in given}
+        return arguments | dict(dataset_kwargs=dict(inverse=arguments["dataset_kwargs"]["create_inverse_triples"]))
+    arguments = dict(
         model=run.model,
         # what the recipes of this package fill in; all training loops get the same
         model_kwargs=dict(embedding_dim=run.dim, **model_defaults(model_resolver.lookup(run.model))),
