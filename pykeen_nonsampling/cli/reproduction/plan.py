@@ -216,9 +216,9 @@ PRESETS: Mapping[str, Preset] = {
         weights=(1e-3, 1e-1),
         shipped_seeds=1,
         shipped_minutes=None,
-        quality_seconds=0.5,
-        search_seconds=0.6,
-        trials=3,
+        quality_seconds=0.1,
+        search_seconds=0.1,
+        trials=2,
         quality_repeats=1,
     ),
 }
