@@ -107,8 +107,8 @@ def accuracy(results: Results) -> Iterable[Block]:
         "loss with sampling is softplus, and for TransE the margin ranking loss."
     )
     yield Text(
-        "Mean ± standard deviation over seeds. * marks a difference from `slcwa` of the same seeds with p < "
-        f"{SIGNIFICANT:g} in a paired t-test; p is that of the MRR."
+        "Mean ± standard deviation over seeds. * marks a difference from `slcwa` of the same seeds, for better or worse, "
+        f"with p < {SIGNIFICANT:g} in a paired t-test; p is that of the MRR."
     )
     table = summarize(results.frame("accuracy"))
     for dataset, rows in table.groupby("dataset", sort=False):
@@ -144,8 +144,8 @@ def shipped(results: Results) -> Iterable[Block]:
     limit = results.preset.shipped_minutes
     text = (
         "The configurations in `pykeen_nonsampling/experiments`, which were chosen on validation triples, and for graphs "
-        "that have none, the defaults of this package. `slcwa` is repeated from the table above: it has the paper’s "
-        "settings."
+        "that have none, the defaults of this package. `slcwa` is repeated from the table above. It has the paper’s "
+        "settings, so p compares settings as well as training loops."
     )
     if limit is not None:
         text += (
