@@ -26,7 +26,7 @@ __all__ = [
 
 FORMATS = ("png", "svg")
 
-#: The color of each training loop, and what it is called
+#: The color of each training loop
 COLORS: Mapping[str, str] = dict(zip(LOOPS, ("#b45f06", "#1f77b4", "#2a8c4a"), strict=True))
 #: Narrow enough to be read on a phone without magnification
 WIDTH = 5.2
@@ -152,8 +152,13 @@ def draw_sweep(path: Path, frame: pd.DataFrame, sweep: paper.Sweep) -> None:
 
 def draw_quality(path: Path, title: str, curves: Mapping[str, Sequence[pd.DataFrame]]) -> None:
     """Draw the MRR against the seconds of training, one line per run."""
+    # matplotlib is an extra
+    from matplotlib import rc_context
+    from matplotlib.rcsetup import cycler
+
     highest = max(run["MRR"].max() for runs in curves.values() for run in runs)
-    plot_curves(path, title, curves, "validation", highest=1.08 * highest)
+    with rc_context({"axes.prop_cycle": cycler(color=[COLORS[loop] for loop in curves])}):
+        plot_curves(path, title, curves, "validation", highest=1.08 * highest)
 
 
 def _legend(figure: Any, axes: Any) -> None:
