@@ -20,7 +20,8 @@ copyright = "the pykeen-nonsampling maintainers"
 release = version = installed_version("pykeen-nonsampling")
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.intersphinx"]
-exclude_patterns = ["_build"]
+# a report is included in a page
+exclude_patterns = ["_build", "reproduction/report.md"]
 html_theme = "furo"
 html_title = "pykeen-nonsampling"
 html_static_path = ["_static"]
