@@ -67,6 +67,7 @@ def test_command(tmp_path: Path) -> None:
         path.write_text(json.dumps(dict(metadata={}, pipeline={**config, "training_kwargs": dict(num_epochs=epochs)})))
         if not losses:
             printed = run(*launcher, "-m", "pykeen_nonsampling", *command, cwd=tmp_path)
+            assert "Each of the 2 processes has sent" in printed
         else:
             # as if it had been stopped there
             (output / "results.json").unlink()

@@ -18,6 +18,7 @@ from pykeen.utils import load_configuration
 
 from .._compat import mapped_loading
 from ..evaluation import FactorizedRankBasedEvaluator
+from ..planning import format_bytes
 from ..ranks import RankError, Ranks, join
 from ..recipes import is_ours
 from ..sharding import ShardingError, divide
@@ -95,7 +96,7 @@ def command(configuration: Path, output: Path, timeout: float, sharded: bool, fo
         if sharded:
             save_whole_model(result.model, output / result.MODEL_FILE_NAME)
         if ranks.is_first:
-            _conclude(result, output, sharded)
+            _conclude(result, output, ranks, sharded)
 
 
 def _load(path: Path) -> dict[str, Any]:
@@ -165,8 +166,12 @@ def _divide(pipeline: dict[str, Any], output: Path, ranks: Ranks) -> None:
     pipeline["training"] = shard
 
 
-def _conclude(result: PipelineResult, output: Path, sharded: bool) -> None:
+def _conclude(result: PipelineResult, output: Path, ranks: Ranks, sharded: bool) -> None:
     """Write the results, and say what was reached."""
     result.save_to_directory(output, save_replicates=not sharded, save_training=not sharded)
     metrics = ", ".join(f"{name} {result.get_metric(key):.3f}" for name, key in METRICS.items())
-    click.echo(f"{len(result.losses)} epochs. On the test triples: {metrics}.\nModel and results: {output}/")
+    click.echo(f"{len(result.losses)} epochs. On the test triples: {metrics}.")
+    if ranks.size > 1:
+        sent = format_bytes(result.training_loop.num_bytes)  # type: ignore[attr-defined]
+        click.echo(f"Each of the {ranks.size} processes has sent {sent} per epoch, and received as much.")
+    click.echo(f"Model and results: {output}/")

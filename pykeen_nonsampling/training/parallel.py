@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from abc import ABC
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,8 +18,6 @@ from .resuming import ResumableTrainingLoop
 __all__ = [
     "ParallelTrainingLoop",
 ]
-
-logger = logging.getLogger(__name__)
 
 
 class ParallelTrainingLoop(ResumableTrainingLoop, ABC):
@@ -45,14 +42,7 @@ class ParallelTrainingLoop(ResumableTrainingLoop, ABC):
             self._align_random_numbers()
             self._check_checkpoint(**kwargs)
             kwargs["use_tqdm"] = kwargs.get("use_tqdm", True) and self._ranks.is_first
-        losses = super().train(triples_factory, *args, **kwargs)
-        if self._ranks.size > 1 and self._ranks.is_first and self.num_bytes:
-            logger.info(
-                "Each of the %d processes has sent about %s bytes per epoch, and received as many.",
-                self._ranks.size,
-                f"{self.num_bytes:,}",
-            )
-        return losses
+        return super().train(triples_factory, *args, **kwargs)
 
     def _find_ranks(self) -> Ranks:
         """Return the processes that take part."""
