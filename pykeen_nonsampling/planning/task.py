@@ -66,7 +66,7 @@ class Counts:
         """
         index = census.index
         rows = index.num_entities if sharding is None else sharding.num_rows
-        fetched = 0 if sharding is None else rows_at_once(rows)
+        fetched = 0 if sharding is None else min(index.num_entities, rows_at_once(rows))
         return cls(rows, index.num_relations, len(index), (index.num_queries, census.num_other_queries), fetched)
 
     def parallel(self, num_ranks: int) -> Counts:
@@ -76,7 +76,8 @@ class Counts:
     def shard(self, num_ranks: int) -> Counts:
         """Return the numbers of one of several processes among which the entities are divided, rounded up."""
         rows, triples, heads, tails = (-(-x // num_ranks) for x in (self.num_entities, self.num_triples, *self.num_queries))
-        return Counts(rows, self.num_relations, triples, (heads, tails), rows_at_once(rows))
+        fetched = min(self.num_entities, rows_at_once(rows))
+        return Counts(rows, self.num_relations, triples, (heads, tails), fetched)
 
     def factory(self) -> CoreTriplesFactory:
         """Make a factory of a single triple for models of the same sizes."""

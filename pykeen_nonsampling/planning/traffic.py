@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..sweep import rows_at_once
 from .outline import Outline
 
 __all__ = [
@@ -52,10 +53,10 @@ def estimate_traffic(outline: Outline, num_ranks: int) -> Traffic:
     ends = (heads, tails) if task.closed_world else (tails, heads)[: task.sides]
     distinct = ends if outline.separate or task.weighted else ends[:1]
     moments = sum(2 * spread(outline.itemsize * (m + 1) * m) for m in distinct)
-    answers = 0
+    answers, limit = 0, rows_at_once(counts.num_entities)
     for m, queries in zip((tails, heads)[: task.sides], counts.num_queries, strict=False):
         rows, entities = counts.num_triples, num_ranks * counts.num_entities
-        if entities <= counts.num_fetched:
-            rows = min(rows, -(-queries // counts.num_fetched) * entities)
+        if entities <= limit:
+            rows = min(rows, -(-queries // limit) * entities)
         answers += spread(outline.itemsize * m * rows)
     return Traffic(spread(outline.common if sharded else outline.trainable), moments, answers if sharded else 0)
