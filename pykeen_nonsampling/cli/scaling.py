@@ -10,7 +10,7 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -27,7 +27,7 @@ from tqdm.auto import tqdm
 
 from ..datasets import SyntheticGraph
 from ..planning import Counts, check_divided, format_bytes
-from ..ranks import Ranks
+from ..ranks import RankError, Ranks
 from ..recipes import model_defaults
 from ..sharding import Sharding, ShardingError, divide
 from ..training import NonSamplingLCWATrainingLoop
@@ -164,6 +164,11 @@ class Scaling:
                 pool.submit(_train, trial, rank, store, None if trial.sharded and rank else triples, *sizes, self.threads)
                 for rank in range(trial.processes)
             ]
+            wait(futures)
+            errors = [error for future in futures if (error := future.exception()) is not None]
+            # the one that says why, if others have only waited for it
+            for error in sorted(errors, key=lambda error: isinstance(error, RankError)):
+                raise error
             # the slowest and largest one counts
             return Measurement(*map(max, zip(*(future.result() for future in futures), strict=True)))
 
@@ -282,12 +287,13 @@ def _train(
     """
     logging.disable(logging.WARNING)
     torch.set_num_threads(threads)
-    # what exists once per process, such as libraries and threads, does not count
-    _train_epochs(trial, SyntheticGraph(100, 4, 500).training, epochs=1)
-    factory = None if triples is None else CoreTriplesFactory(torch.as_tensor(triples), num_entities, num_relations)
     if trial.processes > 1:
+        # before anything that could fail: the others notice at once if this one leaves
         distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=trial.processes, timeout=TIMEOUT)
     try:
+        # what exists once per process, such as libraries and threads, does not count
+        _train_epochs(trial, SyntheticGraph(100, 4, 500).training, epochs=1)
+        factory = None if triples is None else CoreTriplesFactory(torch.as_tensor(triples), num_entities, num_relations)
         before = reset_peak()
         if trial.sharded or factory is None:
             factory = divide(factory, Ranks.current())
