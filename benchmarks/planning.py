@@ -9,7 +9,6 @@ something small before. The table has estimates, measurements, and the ratios of
 
 from __future__ import annotations
 
-import contextlib
 import json
 import subprocess
 import sys
@@ -42,7 +41,6 @@ EPOCHS, FEW_EPOCHS = 50, 3
 
 def measure(configuration: dict[str, Any]) -> dict[str, Any]:
     """Train a configuration, then estimate what it takes."""
-    import gc
     import logging
 
     from pykeen.datasets import get_dataset
@@ -52,7 +50,7 @@ def measure(configuration: dict[str, Any]) -> dict[str, Any]:
     from pykeen.triples import CoreTriplesFactory
 
     from pykeen_nonsampling.cli.plan import Graph, make_plan
-    from pykeen_nonsampling.cli.timing import EpochTimer, resident_bytes
+    from pykeen_nonsampling.cli.timing import EpochTimer, reset_peak, resident_bytes
     from pykeen_nonsampling.recipes import model_defaults
 
     logging.disable(logging.WARNING)
@@ -77,11 +75,7 @@ def measure(configuration: dict[str, Any]) -> dict[str, Any]:
     # what exists once per process, such as libraries and threads, does not count
     train(get_dataset(dataset="nations"), dim=4, epochs=2)
     data = get_dataset(dataset=configuration["dataset"], dataset_kwargs=configuration.get("dataset_kwargs"))
-    gc.collect()
-    with contextlib.suppress(OSError):
-        # resets the peak
-        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    before = resident_bytes("VmRSS")
+    before = reset_peak()
     seconds = train(data, configuration["dim"], EPOCHS if data.training.num_triples < 20_000 else FEW_EPOCHS)
     memory = resident_bytes("VmHWM") - before
     began = time.perf_counter()

@@ -64,7 +64,8 @@ class Ranks:
     def _communicating(self, *tensors: Tensor) -> Iterator[None]:
         """Count the bytes of tensors that are summed or spread, and say what it means if another process does not answer."""
         # what a ring sends: to sum or to gather a vector takes twice its size at most
-        self.num_bytes += sum(2 * (self.size - 1) * x.numel() * x.element_size() // self.size for x in tensors)
+        sizes = [x.numel() * x.element_size() for x in tensors if x.ndim]
+        self.num_bytes += sum(2 * (self.size - 1) * size // self.size for size in sizes)
         try:
             yield
         except RuntimeError as error:

@@ -22,6 +22,7 @@ __all__ = [
     "Shard",
     "Sharding",
     "ShardingError",
+    "check_dividable",
     "divide",
     "divided_parameters",
     "find_sharding",
@@ -227,12 +228,11 @@ def divided_parameters(model: Any) -> set[str]:
     return {name for name, x in model.named_parameters() if id(x) in mine}
 
 
-def shard_model(model: Any, sharding: Sharding) -> None:
-    """Let a model have the vectors of this process's entities.
+def check_dividable(model: Any) -> None:
+    """Refuse a model whose entities cannot be divided.
 
-    :param model: the model, made for a :class:`Shard`
-    :param sharding: which process has which entities
-    :raises ShardingError: if there are parts of it that cannot be divided
+    :param model: the model
+    :raises ShardingError: if there are parts of it that cannot
     """
     if not isinstance(model, ERModel):
         raise ShardingError(f"{type(model).__name__} has no representations of entities that could be divided.")
@@ -241,8 +241,18 @@ def shard_model(model: Any, sharding: Sharding) -> None:
             f"The entities of this {type(model).__name__} cannot be divided among processes: {problem}. Change that, or "
             f"leave out --sharded."
         )
+
+
+def shard_model(model: Any, sharding: Sharding) -> None:
+    """Let a model have the vectors of this process's entities.
+
+    :param model: the model, made for a :class:`Shard`
+    :param sharding: which process has which entities
+    :raises ShardingError: if there are parts of it that cannot be divided
+    """
+    check_dividable(model)
     for x in model.entity_representations:
-        x.initializer = _ShardInitializer(x.initializer, sharding)  # type: ignore[assignment]
+        x.initializer = _ShardInitializer(x.initializer, sharding)
         # PyKEEN resets the inner module, too, before it initializes the vectors
         inner: Any = x._embeddings
         inner.reset_parameters = partial(_reset, inner, _ShardInitializer(nn.init.normal_, sharding))

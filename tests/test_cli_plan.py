@@ -66,9 +66,32 @@ def test_advice_if_it_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 10 < int(advice[1]) < 4000
 
 
+def test_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first column is what each needs if it has the whole model, the second one with its part of the entities."""
+    monkeypatch.setattr(plan, "SAMPLED_TRIPLES", 1_000)
+    result = run(*SIZES, "--model", "DistMult", "--dim", "20", "--ranks", "3")
+    assert result.exit_code == 0, result.output
+    alone, _, together = result.output.partition("\n\neach of 3 processes ")
+    assert re.split("  +", together.splitlines()[0])[-2:] == ["data parallel", "sharded"]
+    table = {label: re.split("  +", row) for label, row in rows(together).items()}
+    # 80 bytes for each of 300,000 entities and 10 relations
+    assert rows(alone)["parameters"] == table["parameters"][0] == "24 MB"
+    assert table["parameters"][1] == "8 MB"
+    # to sum all gradients, 4/3 of them; or two thirds of the answers to 200,000 triples from both ends, to and fro
+    assert table["sent per epoch"] == ["32 MB", "at most 42.7 MB"]
+
+
+def test_processes_without_divided_entities() -> None:
+    result = run("--dataset", "nations", "--model", "DistMult", "--ranks", "20")
+    assert result.exit_code == 0, result.output
+    assert re.search("^each of 20 processes +data parallel$", result.output, flags=re.MULTILINE)
+    assert result.output.endswith("14 entities cannot be divided among 20 processes. Start at most 14.\n")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["--dataset", "nations", "--ranks", "1"], "1 is not in the range x>=2"),
         ([], "Which graph\\? Give either --dataset NAME"),
         (["--dataset", "nations", "--entities", "3"], "Which graph"),
         (["--entities", "3"], "all of --entities, --relations and --triples"),

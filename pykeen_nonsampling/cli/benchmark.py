@@ -10,8 +10,10 @@ import contextlib
 import itertools
 import json
 import math
+import os
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -24,10 +26,12 @@ from pykeen.models import model_resolver
 from tqdm.auto import tqdm
 
 from ..datasets import SyntheticGraph
+from ..ranks import RankError
 from .console import POSITIVE, check_evaluation, check_matplotlib, load, lookup, machine, silence
 from .files import check_free, check_writable, force_option
 from .plots import plot_growth, plot_speedup
 from .quality import QUALITY_DEFAULTS, measure_quality
+from .scaling import RANKS, Scaling, check_ranks
 from .timing import (
     EPOCHS,
     EVALUATION_BATCH_SIZE,
@@ -72,6 +76,12 @@ GROWTH: Mapping[str, Sequence[int]] = {
 }
 
 SPEEDUP, GROWTH_PLOT = "speedup.png", "growth.png"
+
+#: What else can be measured instead: the options that are only for it, and others that have an effect on it
+INSTEAD: Mapping[str, tuple[set[str], set[str]]] = {
+    "--quality": ({"quality", "budget_seconds", "search_seconds", "trials"}, {*QUALITY_DEFAULTS}),
+    "--ranks": ({"ranks"}, {"dataset", "entities", "relations", "triples", "models", "dims", "repeats", "json_path"}),
+}
 
 
 @dataclass(frozen=True)
@@ -329,10 +339,15 @@ def _reporting(bar: Any, subject: str) -> Iterator[Callable[[str], None]]:
     help="With --quality, the number of settings that each loop tries in this time.",
 )
 @click.option(
+    "--ranks",
+    type=RANKS,
+    help="Measure training in several processes instead, e.g. 1,2,4: data parallel, and with divided entities.",
+)
+@click.option(
     "--json",
     "json_path",
     type=click.Path(dir_okay=False, path_type=Path),
-    show_default="benchmark.json in the output directory",
+    show_default="benchmark.json in the output directory; with --ranks, scaling.json",
     help="The file for all numbers.",
 )
 @click.option(
@@ -355,6 +370,7 @@ def command(
     budget_seconds: float,
     search_seconds: float | None,
     trials: int,
+    ranks: Sequence[int] | None,
     json_path: Path | None,
     output: Path,
     force: bool,
@@ -368,9 +384,13 @@ def command(
 
     With --quality, searches good settings for each training loop of this package and of PyKEEN, with the same effort, and
     measures how long it takes to become how good.
+
+    With --ranks, trains in several processes on this machine, and compares their time, memory and traffic with those of one.
+    Each has one thread, unless OMP_NUM_THREADS is set.
     """
-    check_matplotlib()
-    _check_options(context, quality)
+    if ranks is None:
+        check_matplotlib()
+    _check_options(context, "--quality" if quality else "--ranks" if ranks is not None else None)
     if quality:
         given = {"dataset": dataset, **settings}
         chosen = {
@@ -383,14 +403,14 @@ def command(
     sizes = {name: size for name, size in sizes.items() if size is not None}
     if sizes and context.get_parameter_source("dataset") is not click.core.ParameterSource.DEFAULT:
         raise click.UsageError("--dataset and --entities/--relations/--triples are mutually exclusive: give one of them.")
-    json_path = json_path or output / "benchmark.json"
+    json_path = json_path or output / ("benchmark.json" if ranks is None else "scaling.json")
     if json_path.parent != output and not json_path.parent.is_dir():
         message = f"There is no directory {json_path.parent}. Create it first, or choose another file."
         raise click.BadParameter(message, param_hint="--json")
     silence()
     settings["models"] = [lookup(model_resolver, model, "model").__name__ for model in settings["models"]]
     measured = Settings(**settings)
-    check_free(measured.paths(output, json_path), force)
+    check_free(measured.paths(output, json_path) if ranks is None else [json_path], force)
     dataset_cls = lookup(dataset_resolver, "syntheticgraph" if sizes else dataset, "dataset")
     try:
         for model, dim in itertools.product(settings["models"], settings["dims"]):
@@ -398,9 +418,14 @@ def command(
         data = load(dataset_cls, **sizes)
     except (NotImplementedError, TypeError, ValueError) as error:
         raise click.ClickException(str(error)) from error
+    name = "a synthetic graph" if sizes else dataset
+    if ranks is not None:
+        check_ranks(ranks, data.num_entities)
+        check_writable(json_path.parent, "--json")
+        _measure_scaling(Scaling(name, data, measured.models, measured.dims, ranks, measured.repeats), json_path)
+        return
     if not data.testing.num_triples:
         raise click.ClickException(f"There are no test triples to evaluate on among {triples} in total: use more --triples.")
-    name = "a synthetic graph" if sizes else dataset
     if not sizes:
         check_evaluation(data, name, dataset_cls)
     check_writable(output, "--output")
@@ -418,14 +443,39 @@ def command(
     click.echo(f"Table, numbers and plots: {', '.join(map(str, paths))}")
 
 
-def _check_options(context: click.Context, quality: bool) -> None:
+def _measure_scaling(scaling: Scaling, json_path: Path) -> None:
+    """Measure training in several processes, and report it."""
+    training = scaling.dataset.training
+    click.echo(
+        f"{', '.join(scaling.models)} on {scaling.name}, nonsamplinglcwa: {training.num_entities:,} entities, "
+        f"{training.num_relations:,} relations, {training.num_triples:,} training triples; processes with "
+        f"{scaling.threads} thread{'s' if scaling.threads > 1 else ''} each, on {os.cpu_count()} cores."
+    )
+    try:
+        scaling.run()
+    except BrokenProcessPool as error:
+        raise click.ClickException(
+            "A process has died, perhaps for want of memory. Use fewer processes or dimensions; pykeen-nonsampling plan "
+            "--ranks estimates what each needs."
+        ) from error
+    except (RankError, ValueError) as error:
+        raise click.ClickException(str(error)) from error
+    scaling.write(json_path)
+    click.echo(f"\n{scaling.format_table()}\n")
+    for problem in scaling.problems:
+        click.echo(problem)
+    click.echo(f"All numbers: {json_path}")
+
+
+def _check_options(context: click.Context, mode: str | None) -> None:
     """Refuse options that have no effect on what is measured."""
-    only_quality, always = {"budget_seconds", "search_seconds", "trials"}, {"quality", "output", "force"}
+    always = {"output", "force"}
     for parameter in context.command.params:
-        name = parameter.name or ""
+        name, option = parameter.name or "", parameter.opts[0]
         if context.get_parameter_source(name) is click.core.ParameterSource.DEFAULT or name in always:
             continue
-        if quality and name not in {*QUALITY_DEFAULTS, *only_quality}:
-            raise click.UsageError(f"{parameter.opts[0]} has no effect with --quality: remove one of them.")
-        if not quality and name in only_quality:
-            raise click.UsageError(f"{parameter.opts[0]} is for --quality: add it, or remove {parameter.opts[0]}.")
+        if mode is not None and name not in set.union(*INSTEAD[mode]):
+            raise click.UsageError(f"{option} has no effect with {mode}: remove one of them.")
+        needed = next((other for other, (only, _) in INSTEAD.items() if name in only and other != mode), None)
+        if needed is not None:
+            raise click.UsageError(f"{option} is for {needed}: add it, or remove {option}.")

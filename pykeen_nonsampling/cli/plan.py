@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,20 @@ from pykeen.triples import CoreTriplesFactory, TriplesFactory
 
 from ..datasets import SyntheticGraph
 from ..losses import check_loss
-from ..planning import PARTS, Counts, Outline, default_dimension, format_bytes, largest_dimension, outline
+from ..planning import (
+    PARTS,
+    Counts,
+    Memory,
+    Outline,
+    check_divided,
+    default_dimension,
+    estimate_traffic,
+    format_bytes,
+    largest_dimension,
+    outline,
+)
 from ..recipes import model_defaults
+from ..sharding import ShardingError
 from ..sweep import free_memory
 from ..training import FactorizedTrainingLoop
 from .console import load, lookup, parse_argument, silence
@@ -120,6 +132,21 @@ def make_plan(
     return Plan(outlined, fixed + graph.scale * (pace.seconds - fixed), source)
 
 
+def outline_shard(model: type[Model], model_kwargs: Mapping[str, Any], whole: Outline, num_ranks: int) -> Outline:
+    """Outline the part of a model that one of several processes has, among which its entities are divided.
+
+    :param model: the class of the model
+    :param model_kwargs: its keyword arguments
+    :param whole: the outline of the whole model
+    :param num_ranks: the number of processes
+    :return: the outline of the part
+    :raises ShardingError: if it cannot be divided
+    """
+    check_divided(model, model_kwargs, whole.counts, num_ranks)
+    counts = whole.counts.shard(num_ranks)
+    return outline(model, model_kwargs, counts.factory(), lambda *_: whole.task, counts)
+
+
 def _generate(num_entities: int, num_relations: int, num_triples: int) -> CoreTriplesFactory:
     """Generate training triples."""
     # a small graph has no room for communities
@@ -144,6 +171,7 @@ def _generate(num_entities: int, num_relations: int, num_triples: int) -> CoreTr
 @click.option("--dim", type=click.IntRange(min=1), help="Its dimension.  [default: PyKEEN's]")
 @click.option("--loop", type=click.Choice(["nonsampling", "nonsamplinglcwa"]), default="nonsamplinglcwa", show_default=True)
 @click.option("--loss", help="The name of a loss.  [default: the one that suits graph and model]")
+@click.option("--ranks", type=click.IntRange(min=2), help="Also estimate what each of this many processes needs and sends.")
 @click.argument("arguments", nargs=-1, metavar="[NAME=VALUE]...")
 def command(
     dataset: str | None,
@@ -156,6 +184,7 @@ def command(
     dim: int | None,
     loop: str,
     loss: str | None,
+    ranks: int | None,
     arguments: tuple[str, ...],
 ) -> None:
     """Estimate the memory of a run, and the time of an epoch.
@@ -164,6 +193,9 @@ def command(
     model has the given keyword arguments (values are JSON, or else plain text; all others have the defaults of a pipeline):
 
         pykeen-nonsampling plan --entities 200000 --relations 100 --triples 2000000 --model ComplEx --dim 200
+
+    With --ranks, also estimates the memory of each of several processes, and the bytes that each sends per epoch: if each
+    has the whole model, and if the entities are divided among them (train --sharded).
     """
     silence()
     cls: type[Model] = lookup(model_resolver, model, "model")
@@ -179,6 +211,8 @@ def command(
     except (KeyError, NotImplementedError, TypeError, ValueError) as error:
         raise click.ClickException(str(error.args[0])) from error
     _report(plan, graph, free, f"{cls.__name__}{f' with {dim} dimensions' if dim else ''}, {loop}")
+    if ranks is not None:
+        _report_ranks(cls, kwargs, plan.outline, ranks)
     if plan.outline.memory().total > free:
 
         def fits(d: int) -> bool:
@@ -225,15 +259,44 @@ def _report(plan: Plan, graph: Graph, free: int, title: str) -> None:
         f"{heads:,} distinct pairs of head and relation, {tails:,} of relation and tail"
         f"{'' if graph.scale == 1 else ' (as in a synthetic graph with as many triples per entity)'}.\n"
     )
-    rows = [(label, format_bytes(getattr(memory, part))) for part, label in PARTS.items()]
-    rows += [
-        ("training", format_bytes(memory.training)),
-        ("evaluation, afterwards", format_bytes(memory.evaluation)),
+    rows = [
+        *_format_memory(memory),
         ("total", f"{format_bytes(memory.total)} of {format_bytes(free)} that are free"),
         ("time per epoch", f"{'unknown' if plan.seconds is None else format_seconds(plan.seconds)} ({plan.source})"),
     ]
     for label, value in rows:
         click.echo(f"{label:<25}{value}")
+
+
+def _format_memory(memory: Memory) -> Sequence[tuple[str, str]]:
+    """List the parts of the memory, with what they are called."""
+    parts = {**PARTS, "training": "training", "evaluation": "evaluation, afterwards"}
+    return [(label, format_bytes(getattr(memory, part))) for part, label in parts.items()]
+
+
+def _report_ranks(model: type[Model], model_kwargs: Mapping[str, Any], whole: Outline, num_ranks: int) -> None:
+    """Print what each of several processes needs and sends, for both ways to share the work."""
+    ways, problem = {"data parallel": replace(whole, counts=whole.counts.parallel(num_ranks))}, ""
+    try:
+        ways["sharded"] = outline_shard(model, model_kwargs, whole, num_ranks)
+    except ShardingError as error:
+        problem = f"\n{error}"
+    columns = []
+    for name, made in ways.items():
+        memory, sent = made.memory(), format_bytes(estimate_traffic(made, num_ranks).total)
+        columns.append(
+            [
+                (f"each of {num_ranks} processes", name),
+                *_format_memory(memory),
+                ("total", format_bytes(memory.total)),
+                ("sent per epoch", f"at most {sent}" if made.counts.num_fetched else sent),
+            ]
+        )
+    click.echo()
+    for row in zip(*columns, strict=True):
+        click.echo(f"{row[0][0]:<25}{''.join(f'{value:<20}' for _, value in row)}".rstrip())
+    if problem:
+        click.echo(problem)
 
 
 def _advise(model: type[Model], largest: int | None, free: int) -> None:

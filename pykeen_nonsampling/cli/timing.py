@@ -45,6 +45,7 @@ __all__ = [
     "in_turns",
     "make_loop",
     "measure_peak",
+    "reset_peak",
     "resident_bytes",
     "train_epochs",
 ]
@@ -401,14 +402,21 @@ def _peak_of_training(triples: Any, num_entities: int, num_relations: int, model
     train_epochs(make_loop(model, tiny, dim), tiny)
     factory = CoreTriplesFactory(torch.as_tensor(triples), num_entities=num_entities, num_relations=num_relations)
     loop = make_loop(model, factory, dim)
-    gc.collect()
-    with contextlib.suppress(OSError):
-        # resets the peak: loading libraries may have taken more
-        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    before = resident_bytes("VmRSS")
+    before = reset_peak()
     train_epochs(loop, factory)
     parameters = sum(x.numel() * x.element_size() for x in loop.model.get_grad_params())
     return max(0, resident_bytes("VmHWM") - before - 3 * parameters)
+
+
+def reset_peak() -> int:
+    """Forget the peak of this process's resident memory, where that is possible: loading libraries may have taken more.
+
+    :return: its resident memory
+    """
+    gc.collect()
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    return resident_bytes("VmRSS")
 
 
 def resident_bytes(name: str) -> int:

@@ -6,8 +6,9 @@ and the index of the triples, follows from the numbers of triples and queries.
 
 from .dry_run import outline
 from .outline import PARTS, Memory, Outline, format_bytes
-from .room import check_model, check_room, default_dimension, largest_dimension
+from .room import check_divided, check_model, check_room, default_dimension, largest_dimension
 from .task import Counts, Task
+from .traffic import Traffic, estimate_traffic
 
 __all__ = [
     "PARTS",
@@ -15,9 +16,12 @@ __all__ = [
     "Memory",
     "Outline",
     "Task",
+    "Traffic",
+    "check_divided",
     "check_model",
     "check_room",
     "default_dimension",
+    "estimate_traffic",
     "format_bytes",
     "largest_dimension",
     "outline",

@@ -137,6 +137,7 @@ def _outline(
     """Outline a model without values, by one step of training."""
     parameters = list(model.parameters())
     trainable = [x.numel() * x.element_size() for x in parameters if x.requires_grad]
+    of_entities = [x.numel() * x.element_size() for x in model.entity_representations.parameters() if x.requires_grad]
     with _Tracker(parameters) as tracker:
         loss, shapes, itemsize = _forward(model, factorization, task, mode)
         forward = tracker.peak
@@ -149,9 +150,11 @@ def _outline(
         parameters=sum(x.numel() * x.element_size() for x in parameters),
         trainable=sum(trainable),
         largest=max(trainable, default=0),
+        common=sum(trainable) - sum(of_entities),
         features=sum(sizes),
         relation_features=sizes[0],
-        width=max(shape[1] for shape in shapes[1:]),
+        widths=(shapes[1][1], shapes[-1][1]),
+        separate=len(shapes) > 2,
         itemsize=itemsize,
         counts=counts,
         task=task,

@@ -95,16 +95,18 @@ class Outline:
     family: str
     #: whether its form is made of trilinear products
     trilinear: bool
-    #: the bytes of all parameters, of those to train, and of the largest one of these
+    #: the bytes of all parameters, of those to train, of the largest one of these, and of those that no entity has
     parameters: int
     trainable: int
     largest: int
+    common: int
     #: the bytes of the features of all heads, relations and tails
     features: int
     #: of these, the bytes of those of relations
     relation_features: int
-    #: the largest number of features of an entity
-    width: int
+    #: the number of features of a head, and of a tail; and whether these are different features
+    widths: tuple[int, int]
+    separate: bool
     #: the bytes of one of them
     itemsize: int
     counts: Counts
@@ -113,6 +115,11 @@ class Outline:
     step: int
     grams: int
     forward: int
+
+    @property
+    def width(self) -> int:
+        """The largest number of features of an entity."""
+        return max(self.widths)
 
     def memory(self, device: torch.device | None = None, memory_budget: int | None = None) -> Memory:
         """Estimate the bytes that training and evaluation need.
@@ -124,24 +131,31 @@ class Outline:
         device = device or torch.device("cpu")
         counts, task, n = self.counts, self.task, self.counts.num_triples
         queries = counts.num_queries[: task.sides]
+        # of these, this process visits a part
+        part, visited, visited_queries = (-(-x // counts.num_ranks) for x in (n, task.sides * n, sum(queries)))
         # compiled loops, cf. FusedSweep, have plans, and the plain sweep has blocks that it keeps
         compiled = self.trilinear and not task.ranges and device.type == "cpu" and _has_numba()
         indexed = TRIPLE_BYTES * task.sides * n + QUERY_BYTES * sum(queries)
         weights = self.itemsize * (2 * task.sides * n + 2 * sum(queries))
         if compiled:
             order = (
-                PLAN_BYTES * task.sides * n + PLAN_QUERY_BYTES * sum(queries) + PLAN_OTHER_BYTES * sum(counts.num_queries)
+                PLAN_BYTES * visited
+                + PLAN_QUERY_BYTES * visited_queries
+                + PLAN_OTHER_BYTES * sum(counts.num_queries) // counts.num_ranks
             )
         else:
-            order = BLOCK_BYTES * task.sides * n + BLOCK_QUERY_BYTES * sum(queries)
+            order = BLOCK_BYTES * visited + BLOCK_QUERY_BYTES * visited_queries
         if counts.num_fetched:
             order += indexed + EXCHANGE_BYTES * task.sides * n
+        if counts.num_ranks > 1:
+            # the part is a copy
+            order += (indexed + weights) // counts.num_ranks
         optimizer = (1 + task.optimizer_copies) * self.trainable
         # an optimizer's step computes two tensors per parameter, one parameter after the other
         beyond = max(self.step - self.trainable, 2 * self.largest)
         blocks = self._blocks(compiled, device, memory_budget)
         # sorting takes more for a while; if it is for a plan, after the first forward pass, but before the optimizer's state
-        sorting = self.forward + PLANNING_BYTES * n if compiled else INDEXING_BYTES * n
+        sorting = self.forward + PLANNING_BYTES * part if compiled else INDEXING_BYTES * n
         scores = 3 * self.itemsize * CACHED_ROWS * (min(CACHED_COLUMNS, counts.num_entities) + self.width)
 
         def spread(size: int, tensor: int) -> int:
@@ -164,7 +178,7 @@ class Outline:
     def _blocks(self, compiled: bool, device: torch.device, memory_budget: int | None) -> int:
         """Estimate the bytes of what is computed for some queries at a time."""
         counts, task, row = self.counts, self.task, self.itemsize * self.width
-        queries, n = max(counts.num_queries[: task.sides]), max(1, counts.num_triples)
+        queries, n = (-(-x // counts.num_ranks) for x in (max(counts.num_queries[: task.sides]), max(1, counts.num_triples)))
         fetched = EXCHANGE_MATRICES * row * min(n, counts.num_fetched)
         if compiled:
             parts = limit_parts(torch.get_num_threads(), self.relation_features, memory_budget)
@@ -201,10 +215,11 @@ class Outline:
             parameters=scale(self.parameters),
             trainable=scale(self.trainable),
             largest=scale(self.largest),
+            common=scale(self.common),
             features=scale(self.features),
             forward=grams + scale(max(0, self.forward - self.grams)),
             relation_features=int(self.relation_features * (factor**2 if share else factor)),
-            width=max(1, int(self.width * factor)),
+            widths=(max(1, int(self.widths[0] * factor)), max(1, int(self.widths[1] * factor))),
             grams=grams,
             step=grams + scale(self.step - self.grams),
         )

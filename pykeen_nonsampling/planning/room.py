@@ -12,12 +12,15 @@ import torch
 from pykeen.models import Model
 from pykeen.triples import CoreTriplesFactory
 
+from ..ranks import Ranks
+from ..sharding import Sharding, check_dividable
 from ..sweep import free_memory
 from .dry_run import make_without_values, outline, outline_instance
 from .outline import PARTS, Outline, format_bytes
 from .task import Counts, Task, TaskOf
 
 __all__ = [
+    "check_divided",
     "check_model",
     "check_room",
     "default_dimension",
@@ -28,6 +31,19 @@ logger = logging.getLogger(__name__)
 
 #: What takes less than this share of the free memory is not looked at closely, with so many bytes per triple
 SMALL_SHARE, SMALL_TRIPLE_BYTES = 0.05, 1000
+
+
+def check_divided(model: type[Model], model_kwargs: Mapping[str, Any], counts: Counts, num_ranks: int) -> None:
+    """Refuse to divide the entities of a model among processes if that is not possible, before it is made.
+
+    :param model: the class of the model
+    :param model_kwargs: its keyword arguments
+    :param counts: the numbers of the graph
+    :param num_ranks: the number of processes
+    :raises ShardingError: if it is not possible
+    """
+    Sharding(counts.num_entities, Ranks(size=num_ranks))
+    check_dividable(make_without_values(model, model_kwargs, counts.factory()))
 
 
 def check_model(

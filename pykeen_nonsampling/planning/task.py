@@ -36,6 +36,8 @@ class Counts:
     num_queries: tuple[int, int]
     #: the number of entities of other processes to have at once, if they are divided
     num_fetched: int = 0
+    #: the number of processes that have all of this, and visit a part of the queries each
+    num_ranks: int = 1
 
     @classmethod
     def of(cls, factory: CoreTriplesFactory) -> Counts:
@@ -64,8 +66,18 @@ class Counts:
         """
         index = census.index
         rows = index.num_entities if sharding is None else sharding.num_rows
-        fetched = 0 if sharding is None else rows_at_once(rows)
+        fetched = 0 if sharding is None else min(index.num_entities, rows_at_once(rows))
         return cls(rows, index.num_relations, len(index), (index.num_queries, census.num_other_queries), fetched)
+
+    def parallel(self, num_ranks: int) -> Counts:
+        """Return the numbers of one of several processes that each have all entities."""
+        return replace(self, num_ranks=num_ranks)
+
+    def shard(self, num_ranks: int) -> Counts:
+        """Return the numbers of one of several processes among which the entities are divided, rounded up."""
+        rows, triples, heads, tails = (-(-x // num_ranks) for x in (self.num_entities, self.num_triples, *self.num_queries))
+        fetched = min(self.num_entities, rows_at_once(rows))
+        return Counts(rows, self.num_relations, triples, (heads, tails), fetched)
 
     def factory(self) -> CoreTriplesFactory:
         """Make a factory of a single triple for models of the same sizes."""
