@@ -17,8 +17,6 @@ a table of what large graphs would take, computed from counts of bytes and opera
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import json
 import logging
 import time
@@ -34,11 +32,10 @@ from pykeen.training import training_loop_resolver
 from pykeen.triples import CoreTriplesFactory
 
 from pykeen_nonsampling import planning
-from pykeen_nonsampling.cli.timing import resident_bytes
+from pykeen_nonsampling.cli.timing import reset_peak, resident_bytes
 from pykeen_nonsampling.ranks import Ranks, join
 from pykeen_nonsampling.recipes import model_defaults
 from pykeen_nonsampling.sharding import divide
-from pykeen_nonsampling.sweep import rows_at_once
 
 FILE = Path(__file__).parents[1] / "docs" / "benchmark" / "sharding.jsonl"
 
@@ -53,13 +50,6 @@ def draw(entities: int, relations: int, triples: int) -> CoreTriplesFactory:
         ids = (high * torch.rand(triples, generator=generator).square_()).long().clamp_(max=high - 1)
         columns.append(ids if high == relations else order[ids])
     return CoreTriplesFactory(torch.stack(columns, dim=-1), entities, relations)
-
-
-def reset_peak() -> None:
-    """Let the peak of the resident memory begin anew."""
-    gc.collect()
-    with contextlib.suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 
 
 def measure(ranks: Ranks, model: str, loop: str, dim: int, epochs: int, sizes: tuple[int, int, int]) -> dict[str, Any]:
@@ -131,22 +121,17 @@ def project() -> None:
     click.echo("|---|---|---|---|---|---|---|---|")
     for graph, (entities, relations, triples) in LARGE.items():
         for size, sharded in WAYS[graph]:
-            rows, part = (-(-x // size) for x in (entities, triples))
-            here = rows if sharded else entities
             # as many queries as triples, at most
-            mine = part if sharded else triples
-            fetched = rows_at_once(rows) if sharded else 0
-            counts = planning.Counts(here, relations, mine, (mine, mine), fetched)
+            whole = planning.Counts(entities, relations, triples, (triples, triples))
+            counts = whole.shard(size) if sharded else whole.parallel(size)
             cls: Any = model_resolver.lookup("DistMult")
             loop: Any = training_loop_resolver.lookup("nonsampling")
             kwargs = {**model_defaults(cls), "embedding_dim": DIM}
             outline = planning.outline(cls, kwargs, counts.factory(), partial(loop.plan_task, None), counts)
-            memory = outline.memory().training + 24 * mine * (1 + sharded)
-            # the Gram matrix of all entities, and twice as much for its gradient; in each step of Adam, each number once
-            seconds = 6 * rows * DIM**2 / (CORES * OPERATIONS) + part / (CORES * VISITS)
-            around = 2 * (size - 1) / size * 4
-            numbers = DIM * relations + 2 * DIM * (DIM + 1) + (DIM * part if sharded else DIM * entities)
-            sent = around * numbers
+            memory = outline.memory().training + 24 * counts.num_triples * (1 + sharded)
+            sent = planning.estimate_traffic(outline, size).total
+            # the Gram matrix of all entities, and twice as much for its gradient
+            seconds = (6 * entities * DIM**2 / OPERATIONS + triples / VISITS) / (CORES * size)
             click.echo(
                 f"| {graph} | {size} | {'sharded' if sharded else 'data parallel' if size > 1 else ''} | "
                 f"{memory / 1e9:,.0f} GB | {seconds:.1f} s | {sent / 1e9:.1f} GB | {sent / BANDWIDTH:.1f} s | "
