@@ -260,6 +260,9 @@ class TestInterrupt:
         from pykeen.pipeline import pipeline
         from pykeen.training.callbacks import TrainingCallback
 
+        # as at a prompt: in the background, a shell lets programs ignore it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
         class Interrupt(TrainingCallback):
             def pre_batch(self, **kwargs):
                 if self.training_loop._epoch + 1 == int(sys.argv[2]):

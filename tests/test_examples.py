@@ -81,4 +81,5 @@ def test_configuration(tmp_path: Path) -> None:
 
 
 def test_every_example_is_tested() -> None:
-    assert {path.name for path in EXAMPLES.glob("*.*") if path.suffix != ".toml"} == {*CHECKS, "configuration.json"}
+    files = {path.name for path in EXAMPLES.glob("[!.]*.*")}
+    assert files == {*CHECKS, "configuration.json", "ruff.toml"}
