@@ -8,7 +8,11 @@ of its resident memory during training, less what it had before it got its tripl
 
     python benchmarks/sharding.py --report
 
-prints all lines as a table, and
+prints all lines as a table,
+
+    python benchmarks/sharding.py --compare
+
+the results of ``pykeen-nonsampling benchmark --ranks 1,2 --json docs/benchmark/scaling.json``, and
 
     python benchmarks/sharding.py --project
 
@@ -37,7 +41,8 @@ from pykeen_nonsampling.ranks import Ranks, join
 from pykeen_nonsampling.recipes import model_defaults
 from pykeen_nonsampling.sharding import divide
 
-FILE = Path(__file__).parents[1] / "docs" / "benchmark" / "sharding.jsonl"
+RESULTS = Path(__file__).parents[1] / "docs" / "benchmark"
+FILE = RESULTS / "sharding.jsonl"
 
 
 def draw(entities: int, relations: int, triples: int) -> CoreTriplesFactory:
@@ -102,6 +107,19 @@ def report(rows: list[dict[str, Any]]) -> None:
         )
 
 
+def compare() -> None:
+    """Print both ways beside each other, as a table in Markdown."""
+    found = json.loads((RESULTS / "scaling.json").read_text(encoding="utf-8"))
+    click.echo("| model | d | processes | | epoch | speed-up | efficiency | sent per epoch | memory of each |")
+    click.echo("|---|---|---|---|---|---|---|---|---|")
+    for row in found["results"]:
+        click.echo(
+            f"| {row['model']} | {row['dim']} | {row['processes']} | {row['way']} | {row['epoch_seconds']:.2f} s | "
+            f"{row['speedup']:.2f} | {row['efficiency']:.0%} | {row['sent_bytes'] / 1e6:.1f} MB | "
+            f"{row['peak_bytes'] / 1e6:.0f} MB |"
+        )
+
+
 #: Graphs that are too large to be tried here: their entities, relations and training triples
 LARGE = {"Wikidata5M": (4_594_485, 822, 20_614_279), "Freebase-86M": (86_054_151, 14_824, 304_727_650)}
 
@@ -149,6 +167,7 @@ def project() -> None:
 @click.option("--epochs", type=int, default=2, show_default=True)
 @click.option("--file", type=click.Path(path_type=Path), default=FILE, show_default=True, help="Where to add the result.")
 @click.option("--report", "only_report", is_flag=True, help="Print all results, and measure nothing.")
+@click.option("--compare", "only_compare", is_flag=True, help="Print both ways beside each other, and measure nothing.")
 @click.option("--project", "only_project", is_flag=True, help="Print what large graphs would take, and measure nothing.")
 def main(
     entities: int,
@@ -160,11 +179,12 @@ def main(
     epochs: int,
     file: Path,
     only_report: bool,
+    only_compare: bool,
     only_project: bool,
 ) -> None:
     """Measure a training with divided entities."""
-    if only_project:
-        project()
+    if only_compare or only_project:
+        (compare if only_compare else project)()
         return
     if only_report:
         report([json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()])

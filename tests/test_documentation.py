@@ -146,6 +146,7 @@ EXPERIMENTS = [str(path) for path in sorted((ROOT / "pykeen_nonsampling" / "expe
         ("docs/promises.md", "estimates", ["planning.py", "--report"]),
         ("docs/scaling.md", "memory", ["sharding.py", "--report"]),
         ("docs/scaling.md", "projections", ["sharding.py", "--project"]),
+        ("docs/scaling.md", "ways", ["sharding.py", "--compare"]),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
