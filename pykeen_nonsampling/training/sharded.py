@@ -71,10 +71,10 @@ class ShardedTrainingLoop(ParallelTrainingLoop, ABC):
             self._check_arguments(**kwargs)
         return super().train(triples_factory, *args, **kwargs)
 
-    def _check_arguments(self, stopper: Any = None, drop_last: bool | None = None, **kwargs: Any) -> None:
+    def _check_arguments(self, stopper: Any = None, **kwargs: Any) -> None:
         """Refuse what does not go together with divided entities, before any process waits for another one."""
         for name, reason in REFUSED.items():
-            if kwargs.get(name) is not None:
+            if kwargs.get(name):
                 raise ShardingError(
                     f"{name}={kwargs[name]!r} does not go together with --sharded: {reason}. Leave one of them out."
                 )
