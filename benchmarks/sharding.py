@@ -93,16 +93,16 @@ def measure(ranks: Ranks, model: str, loop: str, dim: int, epochs: int, sizes: t
 def report(rows: list[dict[str, Any]]) -> None:
     """Print a table in Markdown."""
     click.echo(
-        "| entities | triples | model | d | training loop | processes | memory of each | estimate | sent per epoch | epoch |"
+        "| entities | triples | model | training loop | processes | memory of each | estimate | sent per epoch | epoch |"
     )
-    click.echo("|---|---|---|---|---|---|---|---|---|---|")
+    click.echo("|---|---|---|---|---|---|---|---|---|")
     for row in rows:
         each = row["each"]
         memory, estimate, sent, seconds = (
             max(x[name] for x in each) for name in ("memory", "estimated_memory", "bytes", "seconds")
         )
         click.echo(
-            f"| {row['entities']:,} | {row['triples']:,} | {row['model']} | {row['dim']} | `{row['loop']}` | {len(each)} | "
+            f"| {row['entities']:,} | {row['triples']:,} | {row['model']}, d={row['dim']} | `{row['loop']}` | {len(each)} | "
             f"{memory / 1e6:,.0f} MB | {estimate / 1e6:,.0f} MB | {sent / 1e6:,.0f} MB | {seconds:.3g} s |"
         )
 
