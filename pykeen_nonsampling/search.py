@@ -19,13 +19,14 @@ from pykeen.training import training_loop_resolver
 from pykeen.triples import CoreTriplesFactory
 from pykeen.utils import resolve_device
 
+from .census import Census
 from .factorizations import NotDecomposableError
 from .losses import AutomaticLoss, MomentLoss, NonSamplingLoss
 from .planning import Outline, format_bytes, outline
 from .recipes import OPTIMIZATION, complete_loss, complete_model, is_ours
 from .sweep import free_memory
 from .training import FactorizedTrainingLoop, NonSamplingTrainingLoop
-from .triples import Census, TripleIndex
+from .triples import TripleIndex
 from .weighting import closed_world_defaults, local_closed_world_defaults, suitable_loss
 
 __all__ = [

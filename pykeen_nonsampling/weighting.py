@@ -14,9 +14,10 @@ import torch
 from pykeen.triples.weights import LossWeighter
 from torch import Tensor
 
+from .census import Census
 from .losses import MomentLoss, NonSamplingLoss, StandardizedLoss, UnsavedFunction, as_exponent, describe
 from .moments import Weights
-from .triples import Census, Ranges, Side, SideWeights, TripleIndex
+from .triples import Ranges, Side, SideWeights, TripleIndex
 
 __all__ = [
     "CONSTANTS",

@@ -39,6 +39,12 @@ def invoke(*args: str) -> Result:
     return CliRunner().invoke(main, ["reproduce", *args])
 
 
+@pytest.fixture
+def program() -> str:
+    """Find a browser."""
+    return browser.find() or pytest.skip(f"needs a browser: one of {', '.join(browser.NAMES)}")
+
+
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Run the small version once, as continuous integration does and the documentation shows."""
@@ -104,10 +110,7 @@ class TestQuick:
         rows = [line for line in text.splitlines() if line.startswith("|") and paper.CITATION in line]
         assert all(row.startswith("| model |") for row in rows), rows
 
-    @pytest.mark.skipif(browser.find() is None, reason=f"needs a browser: one of {', '.join(browser.NAMES)}")
-    def test_in_a_browser(self, quick: Path, tmp_path: Path) -> None:
-        program = browser.find()
-        assert program is not None
+    def test_in_a_browser(self, program: str, quick: Path, tmp_path: Path) -> None:
         values = f"[...document.querySelectorAll('{ACCURACY} tbody tr')].map(row => Number(row.cells[2].dataset.value))"
         header = f"{ACCURACY} thead th:nth-child(3)"
         with browser.browse(program, tmp_path / "profile") as page:
@@ -133,10 +136,7 @@ class TestQuick:
                 assert page.evaluate(f"document.querySelectorAll('{ACCURACY} [aria-sort]').length") == 1
                 assert page.errors() == []
 
-    def test_the_test_sees_errors_of_a_page(self, tmp_path: Path) -> None:
-        program = browser.find()
-        if program is None:
-            pytest.skip(f"needs a browser: one of {', '.join(browser.NAMES)}")
+    def test_the_test_sees_errors_of_a_page(self, program: str, tmp_path: Path) -> None:
         path = tmp_path / "bad.html"
         path.write_text("<script>console.error('one'); missing();</script>")
         with browser.browse(program, tmp_path / "profile") as page:
@@ -368,7 +368,6 @@ def test_text_is_escaped(tmp_path: Path) -> None:
     assert r"| a \| <b> | *0.5 \** |" in write_markdown(report)
 
 
-@pytest.mark.skipif(not (PUBLISHED / "settings.json").exists(), reason="nothing is published")
 def test_published_report_is_current(tmp_path: Path) -> None:
     for name in ("settings.json", "runs.jsonl"):
         shutil.copy(PUBLISHED / name, tmp_path)

@@ -13,8 +13,9 @@ from pykeen.models import DistMult, Model, TransE
 from pykeen.triples import CoreTriplesFactory
 
 from pykeen_nonsampling import NonSamplingLCWATrainingLoop, NonSamplingLoss, NonSamplingTrainingLoop, StandardizedLoss
+from pykeen_nonsampling.census import Census
 from pykeen_nonsampling.losses import AutomaticLoss
-from pykeen_nonsampling.triples import Census, Side, TripleIndex
+from pykeen_nonsampling.triples import Side, TripleIndex
 from pykeen_nonsampling.weighting import (
     CONSTANTS,
     closed_world_defaults,

@@ -12,8 +12,9 @@ from pykeen.losses import Loss
 from pykeen.models import Model
 from pykeen.triples import CoreTriplesFactory
 
+from ..census import Census
 from ..training import FactorizedTrainingLoop
-from ..triples import Census, Side
+from ..triples import Side
 from .timing import extrapolate, train_epochs
 
 __all__ = [

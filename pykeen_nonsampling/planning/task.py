@@ -10,10 +10,11 @@ import torch
 from pykeen.triples import CoreTriplesFactory
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from ..census import Census
 from ..losses import AutomaticLoss, MomentLoss, NonSamplingLoss, StandardizedLoss, as_exponent
 from ..sharding import Shard, Sharding
 from ..sweep import rows_at_once
-from ..triples import Census, TripleIndex
+from ..triples import TripleIndex
 from ..weighting import choose_loss, constant
 
 __all__ = [

@@ -21,13 +21,14 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from .. import _compat
+from ..census import Census
 from ..factorizations import Factorization, ScoreMoments, Weights
 from ..features import Features, check_relations, factorize_model, features, represent
 from ..losses import AutomaticLoss, MomentLoss, NonSamplingLoss, check_loss
 from ..objectives import Objective, sum_of_norms
 from ..planning import Counts, Task, check_room
 from ..sweep import Sweep, check_memory_budget, fastest_sweep, warn_if_forked
-from ..triples import Batch, Batches, Census, Side
+from ..triples import Batch, Batches, Side
 from ..weighting import check_precision, weigh_triples
 from .advice import advise_smaller_scores, advise_smaller_steps, explain_non_finite_loss
 from .arguments import check_negative_sampler, check_numbers, check_training_arguments

@@ -10,12 +10,13 @@ from pykeen.triples import CoreTriplesFactory
 from pykeen.typing import LABEL_TAIL
 from torch import Tensor
 
+from ..census import Census
 from ..features import Features
 from ..losses import MomentLoss, NonSamplingLoss
 from ..objectives import Objective, Scores
 from ..planning import Counts, Task
 from ..sweep import Problem, sum_of_costs
-from ..triples import Batch, Census, Side
+from ..triples import Batch, Side
 from ..weighting import closed_world_defaults, weigh_closed_world
 from .base import FactorizedTrainingLoop
 

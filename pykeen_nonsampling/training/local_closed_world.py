@@ -10,13 +10,14 @@ from pykeen.triples import CoreTriplesFactory
 from pykeen.typing import LABEL_HEAD, LABEL_TAIL, Target
 from torch import Tensor
 
+from ..census import Census
 from ..features import Features
 from ..losses import MomentLoss
 from ..moments import Moments
 from ..objectives import Objective
 from ..planning import Counts, Task
 from ..sweep import Problem, sum_of_costs
-from ..triples import Batch, Census, Side
+from ..triples import Batch, Side
 from ..weighting import local_closed_world_defaults, suitable_loss, weigh_local_closed_world
 from .base import FactorizedTrainingLoop
 

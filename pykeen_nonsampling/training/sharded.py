@@ -14,12 +14,13 @@ from pykeen.stoppers import NopStopper
 from pykeen.triples import CoreTriplesFactory
 from torch import Tensor, nn
 
+from ..census import Census
 from ..losses import MomentLoss
 from ..moments import Moments, Weights
 from ..ranks import Ranks
 from ..sharding import Shard, Sharding, ShardingError, divided_parameters, shard_model
 from ..sweep import ShardedSweep, Sweep
-from ..triples import Batch, Census, Side, TripleIndex
+from ..triples import Batch, Side, TripleIndex
 from . import checkpoints
 from .parallel import ParallelTrainingLoop
 from .states import Stand, gather_states, take_states
