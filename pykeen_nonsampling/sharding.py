@@ -278,7 +278,7 @@ def unshard_model(model: Any, num_entities: int) -> None:
 def _problems(model: ERModel) -> Iterator[str]:
     """Say what of a model needs all entities in one place."""
     if len(model.weight_regularizers):
-        yield "it has regularizers that look at all of their vectors, so use model_kwargs=dict(regularizer=None)"
+        yield "it has regularizers that look at all of their vectors"
     for x in model.entity_representations:
         name = type(x).__name__
         if type(x) is not Embedding:
@@ -288,4 +288,5 @@ def _problems(model: ERModel) -> Iterator[str]:
         elif x.dropout is not None:
             yield f"{name} has dropout, whose random numbers would depend on the number of processes"
         elif x.regularizer is not None and not isinstance(x.regularizer, NoRegularizer):
-            yield f"{name} has a regularizer, {type(x.regularizer).__name__}, that looks at all vectors"
+            regularizer = type(x.regularizer).__name__
+            yield f"{name} has a regularizer, {regularizer}, that looks at all vectors; regularizer='no' leaves it out"
