@@ -277,9 +277,11 @@ class TestTuner:
         seconds: float,
         root: int | None = None,
         default: bool | None = None,
+        inverse: bool = False,
     ) -> None:
         number = len(tuner.study.trials)
-        weights = dict(negative_weight=0.1, query_weight=0.5, candidate_weight=0.5, regularization_weight=0.05)
+        weights = dict(negative_weight=0.1, query_weight=0.5, candidate_weight=0.5, range_weight=0.0)
+        weights["regularization_weight"] = 0.05
         attributes = dict(
             rung=rung,
             root=number if root is None else root,
@@ -287,7 +289,9 @@ class TestTuner:
             seconds=seconds,
             configuration=dict(loss_kwargs=weights),
         )
-        params: dict[str, Any] = dict(model="DistMult", loss="nonsampling", create_inverse_triples=False, share=1.0, lr=0.05)
+        params: dict[str, Any] = dict(
+            model="DistMult", loss="nonsampling", create_inverse_triples=inverse, share=1.0, lr=0.05
+        )
         categories = dict(model=["DistMult"], loss=["nonsampling", "standardized"], create_inverse_triples=[False, True])
         distributions: dict[str, Any] = {
             **{name: optuna.distributions.CategoricalDistribution(values) for name, values in categories.items()},
@@ -301,39 +305,55 @@ class TestTuner:
         self.add(tuner, rung=0, value=0.5, seconds=1.0)
         # three times the epochs, each of them with four times the dimension
         assert tuner._estimate("DistMult", 1.0, LAST) == pytest.approx(3 * 4**1.5)
-        job = tuner._next(30.0, final=False)
+        job = tuner._next(30.0, 30.0)
         assert job is not None
         assert (job.rung, job.root) == (LAST, 0)
-        job = tuner._next(20.0, final=False)
+        job = tuner._next(20.0, 20.0)
         assert job is not None
         assert (job.rung, job.root) == (0, None)
-        assert tuner._next(0.9, final=False) is None
+        assert tuner._next(0.9, 20.0) is None
 
     def test_only_the_best_defaults_may_take_long(self, tuner: Tuner) -> None:
         for value in (0.5, 0.6):
             self.add(tuner, rung=0, value=value, seconds=1.0, default=True)
-        job = tuner._next(100.0, final=False, longest_default=20.0)
+        job = tuner._next(300.0, 400.0)
         assert job is not None
         assert (job.rung, job.root) == (LAST, 1)
         self.add(tuner, rung=LAST, value=0.65, seconds=24.0, root=1, default=True)
-        for longest_default, root in ((20.0, None), (30.0, 0)):
-            job = tuner._next(100.0, final=False, longest_default=longest_default)
+        for seconds, root in ((400.0, None), (600.0, 0)):
+            job = tuner._next(300.0, seconds)
             assert job is not None
             assert job.root == root
+
+    def test_defaults_are_tried_with_inverse_triples(self, tuner: Tuner) -> None:
+        self.add(tuner, rung=0, value=0.5, seconds=1.0)
+        self.add(tuner, rung=LAST, value=0.6, seconds=2.0, root=0)
+        job = tuner._next(100.0, 100.0)
+        assert job is not None
+        assert job.params is not None
+        assert (job.rung, job.root, job.default) == (0, None, False)
+        assert job.params["create_inverse_triples"]
+        assert job.params["nonsampling of block-diagonal.regularization_weight"] == 0.05
+        self.add(tuner, rung=0, value=0.4, seconds=1.0, inverse=True)
+        job = tuner._next(100.0, 100.0)
+        assert job is not None
+        assert job.params is None or job.params["lr"] != 0.05
 
     def test_best_third_goes_on(self, tuner: Tuner) -> None:
         self.add(tuner, rung=0, value=0.5, seconds=1.0)
         self.add(tuner, rung=LAST, value=0.6, seconds=2.0, root=0)
         for value in (0.4, 0.7):
-            self.add(tuner, rung=0, value=value, seconds=1.0)
-        job = tuner._next(100.0, final=False)
+            self.add(tuner, rung=0, value=value, seconds=1.0, inverse=True)
+        job = tuner._next(100.0, 300.0)
         assert job is not None
         assert (job.rung, job.root) == (1, 3)
-        job = tuner._next(100.0, final=True)
-        assert job is not None
-        assert (job.rung, job.root) == (LAST, 3)
+        # in the last quarter of the time, or if there is only enough of it for two such trials
+        for remaining, seconds in ((70.0, 300.0), (4.0, 8.0)):
+            job = tuner._next(remaining, seconds)
+            assert job is not None
+            assert (job.rung, job.root) == (LAST, 3)
         self.add(tuner, rung=1, value=0.7, seconds=1.0, root=3)
-        job = tuner._next(100.0, final=False)
+        job = tuner._next(100.0, 300.0)
         assert job is not None
         assert job.root is None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from random import Random
@@ -186,6 +186,23 @@ class Space:
         :param random: draws the changes
         :return: the new parameters
         """
+        params = self._change(trial, lambda value, space: _step(value, space, random.gauss(0.0, STEP)))
+        return self._invert(params) if random.random() < FLIP else params
+
+    def invert(self, trial: FrozenTrial) -> dict[str, Any]:
+        """Switch inverse triples on or off, and leave all other parameters as they are, as far as their ranges allow.
+
+        :param trial: the trial
+        :return: the new parameters
+        """
+        return self._invert(self._change(trial, lambda value, space: _step(value, space, 0.0)))
+
+    @staticmethod
+    def _invert(params: Mapping[str, Any]) -> dict[str, Any]:
+        return {**params, "create_inverse_triples": not params["create_inverse_triples"]}
+
+    def _change(self, trial: FrozenTrial, change: Callable[[float, Mapping[str, Any]], float]) -> dict[str, Any]:
+        """Change the numbers among the parameters of a trial, each within its range."""
         params = dict(trial.params)
         prefix = _prefix(params["loss"], self.families[params["model"]])
         spaces = {"share": SHARES, "lr": LEARNING_RATES}
@@ -193,10 +210,7 @@ class Space:
             spaces[f"{prefix}.{name}"] = space
             # derived, if the trial has the defaults
             params.setdefault(f"{prefix}.{name}", trial.user_attrs["configuration"]["loss_kwargs"][name])
-        params |= {name: _step(params[name], space, random) for name, space in spaces.items()}
-        if random.random() < FLIP:
-            params["create_inverse_triples"] = not params["create_inverse_triples"]
-        return params
+        return params | {name: change(params[name], space) for name, space in spaces.items()}
 
     def configure(self, choice: Choice, rung: int) -> dict[str, Any]:
         """Write a choice as arguments of ``pipeline()``, all but the dataset, and leave out no parameter of the model.
@@ -238,12 +252,12 @@ def _prefix(loss: str, family: str) -> str:
     return f"{loss} of {family}"
 
 
-def _step(value: float, space: Mapping[str, Any], random: Random) -> float:
-    """Change a number a little, within its range."""
+def _step(value: float, space: Mapping[str, Any], size: float) -> float:
+    """Change a number by a share of its range, and keep it in there."""
     low, high, q = float(space["low"]), float(space["high"]), space.get("q")
     if space.get("log"):
-        changed = value * math.exp(random.gauss(0.0, STEP * math.log(high / low)))
+        changed = value * (high / low) ** size
     else:
-        changed = random.gauss(value, STEP * (high - low))
+        changed = value + size * (high - low)
     changed = min(max(changed, low), high)
     return low + round((changed - low) / q) * q if q else changed

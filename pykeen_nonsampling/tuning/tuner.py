@@ -31,8 +31,9 @@ __all__ = [
 #: One in this many trials of a rung goes on to the next one
 REDUCTION = 3
 
-#: The share of the time, at its end, in which the better half of each rung is run on the last one
-FINAL_SHARE = 1 / 4
+#: The part of the time, at its end, in which the better half of each rung is run on the last one: this share of it, or, if
+#: that is longer, as many times as long as the best of them takes
+FINAL_SHARE, FINAL_TRIALS = 1 / 4, 2.5
 
 #: The best defaults on a small scale are trained as a whole, others only if that takes no more than this share of the time
 DEFAULT_SHARE = 1 / 20
@@ -112,8 +113,7 @@ class Tuner(Trials):
         failures = count = 0
         try:
             while trials is None or count < trials:
-                final = time.monotonic() > end - FINAL_SHARE * seconds
-                job = self._next(end - time.monotonic(), final, DEFAULT_SHARE * seconds)
+                job = self._next(end - time.monotonic(), seconds)
                 if job is None:
                     return None
                 failed = self._run(job, start, end, report)
@@ -126,8 +126,13 @@ class Tuner(Trials):
             return "interrupted"
         return None
 
-    def _next(self, remaining: float, final: bool, longest_default: float = math.inf) -> Job | None:
-        """Choose what to run next, if there is time for it."""
+    def _next(self, remaining: float, seconds: float) -> Job | None:
+        """Choose what to run next, if there is time for it.
+
+        :param remaining: the seconds that are left
+        :param seconds: the seconds that there are in total
+        :return: what to run; nothing, if it would take too long
+        """
         if remaining <= 0:
             return None
         finished = sorted(self.finished, key=mrr, reverse=True)
@@ -141,15 +146,21 @@ class Tuner(Trials):
 
         jobs: list[Job | None] = []
         # the defaults first: on a small scale, to learn how long trials take, then as a whole
-        tried = {x.params["model"] for x in self._attempts() if x.user_attrs["default"]}
+        attempts = self._attempts()
+        tried = {x.params["model"] for x in attempts if x.user_attrs["default"]}
         jobs += [Job(0, self.space.default(model), default=True) for model in self.space.classes if model not in tried]
         defaults = [trial for trial in finished if trial.user_attrs["default"]]
-        short = [trial for trial in defaults[1:] if self._expect(trial, LAST) <= longest_default]
+        short = [trial for trial in defaults[1:] if self._expect(trial, LAST) <= DEFAULT_SHARE * seconds]
         jobs += [promote(trial, LAST) for trial in (*defaults[:1], *short)]
+        # the same with inverse triples, which make more of a difference than any number
+        inverted = {x.params["model"] for x in attempts if x.params["create_inverse_triples"]}
+        plain = [trial for trial in defaults if trial.params["model"] not in inverted]
+        jobs += [Job(0, self.space.invert(trial)) for trial in plain if self._expect(trial, 0) <= remaining]
         rivals = [[x for x in finished if x.user_attrs["rung"] == rung] for rung in range(LAST)]
-        if final:
-            better = [x for trials in rivals for x in trials[: math.ceil(len(trials) / 2)]]
-            jobs += [promote(trial, LAST) for trial in sorted(better, key=mrr, reverse=True)]
+        better = [x for trials in rivals for x in trials[: math.ceil(len(trials) / 2)]]
+        finalists = [x for x in sorted(better, key=mrr, reverse=True) if promote(x, LAST)]
+        if finalists and remaining <= max(FINAL_SHARE * seconds, FINAL_TRIALS * self._expect(finalists[0], LAST)):
+            jobs += [promote(trial, LAST) for trial in finalists]
         for rung in reversed(range(LAST)):
             jobs += [promote(trial, rung + 1) for trial in rivals[rung][: len(rivals[rung]) // REDUCTION]]
         job = next((job for job in jobs if job is not None), None)
