@@ -111,7 +111,7 @@ print(*{str(w.message) for w in caught if "pykeen-nonsampling" in str(w.message)
 @needs_fork
 def test_pykeen_works_although_the_plugin_is_broken(tmp_path: Path) -> None:
     reasons = {
-        ("losses.py", "def broken(:"): "SyntaxError: invalid syntax (losses.py, line 1)",
+        ("losses/base.py", "def broken(:"): "SyntaxError: invalid syntax (base.py, line 1)",
         ("datasets.py", "import not_installed"): "ModuleNotFoundError: No module named 'not_installed'",
         ("training/base.py", "import pykeen\npykeen.gone"): "AttributeError: module 'pykeen' has no attribute 'gone'",
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -255,9 +254,6 @@ def _prefix(loss: str, family: str) -> str:
 def _step(value: float, space: Mapping[str, Any], size: float) -> float:
     """Change a number by a share of its range, and keep it in there."""
     low, high, q = float(space["low"]), float(space["high"]), space.get("q")
-    if space.get("log"):
-        changed = value * (high / low) ** size
-    else:
-        changed = value + size * (high - low)
+    changed = value * (high / low) ** size if space.get("log") else value + size * (high - low)
     changed = min(max(changed, low), high)
     return low + round((changed - low) / q) * q if q else changed

@@ -1,0 +1,254 @@
+"""What all losses have in common: the weights of triples, and regularization."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, TypeVar
+
+from pykeen.losses import PointwiseLoss, Reduction
+from torch import Tensor
+
+from ..objectives import Objective
+from ..parameters import as_number
+
+__all__ = [
+    "POPULARITY",
+    "CountWeight",
+    "MomentLoss",
+    "QueryWeight",
+    "UnsavedFunction",
+    "as_exponent",
+    "as_optional",
+    "describe",
+]
+
+#: From given entities, relations and numbers of positives, shape: (q,) each, to the weights of queries, shape: (q,)
+QueryWeight = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+#: From numbers of triples to the weights of entities or relations, shape: (num_entities,) or (num_relations,)
+CountWeight = Callable[[Tensor], Tensor]
+
+#: The exponents b of $(1 + n)^b$ that have a name
+POPULARITY: Mapping[str, float] = {
+    "uniform": 0.0,
+    "popularity": 1.0,
+    "sqrt-popularity": 0.5,
+    "inverse-popularity": -1.0,
+}
+
+#: The ways to reduce a loss
+REDUCTIONS = ("sum", "mean")
+
+LossType = TypeVar("LossType", bound="MomentLoss")
+
+
+class UnsavedFunction:
+    """Stands for a function that gave weights when a model was saved, and was not saved with it."""
+
+    def __init__(self, parameter: str, name: str):
+        """Initialize it with the parameter of the loss that it was, and its name."""
+        self.parameter = parameter
+        # so that the loss has the same description as before
+        self.__qualname__ = name
+
+    def __call__(self, *args: Tensor) -> Tensor:
+        """Refuse to give weights."""
+        raise ValueError(
+            f"{self.parameter}={self.__qualname__} is a function that was not saved with the model. To train on, define it "
+            f"again, and set model.loss.{self.parameter} to it."
+        )
+
+
+class MomentLoss(PointwiseLoss, ABC):
+    r"""A loss that needs only the moments of the negatives' scores, as defined by its objective.
+
+    A subclass defines :meth:`objective`. Weights of positives, queries, candidates, heads, relations and tails, and the
+    regularization by frequency, are the same for all:
+
+    To the cost of each observed triple, [lacroix2018]_ add the norms of its vectors. Summed over all of them, this is a sum
+    over entities and relations, with $n_x$ the number of places in the triples where x occurs:
+
+    .. math::
+
+        \lambda \sum_{(h,r,t) \in \mathcal{T}} \left( \|h\|_p^p + \|r\|_p^p + \|t\|_p^p \right)
+        = \lambda \Big( \sum_e n_e \|e\|_p^p + \sum_r n_r \|r\|_p^p \Big)
+
+    The norm of complex vectors is that of their absolute values. PyKEEN's own regularizers differ: they see each vector
+    once, however many triples it occurs in.
+
+    For a score $q^\top k$, [zhang2020]_ add the norms of query and answer, once for each end of a triple that is predicted:
+
+    .. math::
+
+        \mu \sum_{(q,t) \in \mathcal{T}} \left( \|q\|_2^2 + \|k(t)\|_2^2 \right)
+        = \mu \Big( \sum_q n_q \|q\|_2^2 + \sum_e n_e \|k(e)\|_2^2 \Big)
+
+    This suits relations that are full matrices, whose entries are no measure of what they do to a vector.
+
+    .. [krompass2015] Krompaß, D., Baier, S., and Tresp, V. (2015) `Type-Constrained Representation Learning in Knowledge
+       Graphs <https://arxiv.org/abs/1508.02593>`_. ISWC '15.
+    .. [lacroix2018] Lacroix, T., *et al.* (2018) `Canonical Tensor Decomposition for Knowledge Base Completion
+       <https://arxiv.org/abs/1806.07297>`_. ICML '18.
+    .. [zhang2020] Zhang, Z., Cai, J., and Wang, J. (2020) `Duality-Induced Regularizer for Tensor Factorization Based
+       Knowledge Graph Completion <https://arxiv.org/abs/2011.05816>`_. NeurIPS '20.
+    """
+
+    #: The weight c⁻ of a negative; a loss may have it as a parameter
+    negative_weight: float | None = 1.0
+
+    def __init__(
+        self,
+        positive_weight: float = 1.0,
+        query_weight: float | QueryWeight | None = None,
+        candidate_weight: float | str | CountWeight | None = None,
+        range_weight: float | None = None,
+        head_weight: float | str | CountWeight | None = None,
+        relation_weight: float | str | CountWeight | None = None,
+        tail_weight: float | str | CountWeight | None = None,
+        regularization_weight: float | None = None,
+        regularization_power: float = 3.0,
+        duality_weight: float | None = None,
+        reduction: Reduction = "sum",
+    ):
+        r"""Initialize the loss.
+
+        Weights that are ``None`` are derived from graph and model by this package's training loops, and recorded.
+
+        :param positive_weight: >0, the weight c⁺ of an observed triple
+        :param query_weight: the weight of a query's negatives under the local closed world assumption, in addition to c⁻:
+            the exponent a of $n_q^a$, with $n_q$ the number of its positives, or a function of the given entities, the
+            relations and $n_q$
+        :param candidate_weight: the weight of a candidate as a negative under the local closed world assumption, in addition
+            to c⁻: the exponent b of $(1 + n_e)^b$, with $n_e$ the number of triples that it is the answer to, its name in
+            :data:`POPULARITY`, or a function of the $n_e$ of all entities. The weights are scaled to a mean of 1.
+        :param range_weight: the weight of a candidate as a negative under the local closed world assumption if it is in the
+            range of the query's relation, which means that it answers any of the relation's queries: the exponent g ≥ 0 of
+            $(|E| / n_r)^g$, with $n_r$ the size of the range. Such candidates are of the right type [krompass2015]_, and
+            the hardest to tell from answers. With 0, they weigh as much as others; with 1, all members of a range together
+            weigh as much as all candidates.
+        :param head_weight: the weight of a negative by its head, in addition to c⁻ and under either assumption: likewise,
+            with the number of triples that an entity is the head of. By default, all have the same weight.
+        :param relation_weight: the weight of a negative by its relation, likewise
+        :param tail_weight: the weight of a negative by its tail, likewise
+        :param regularization_weight: ≥0, the weight λ of the vectors of each observed triple
+        :param regularization_power: ≥1, the power p of their norm: 3 as in [lacroix2018]_, or 2
+        :param duality_weight: ≥0, the weight μ of the query and the answer of each observed triple, for scores that are
+            products; a distance has no such query
+        :param reduction: ``"sum"`` as in [li2021]_, or ``"mean"``, which divides by the number of triples scored. Over all
+            triples of a graph this is a very large number: optimizers whose step depends on the gradient's scale, and
+            regularizers added to the loss, are easier to tune with the sum.
+        :raises TypeError: if a parameter is not a number where it has to be one
+        :raises ValueError: if a parameter is out of range
+        """
+        if reduction not in REDUCTIONS:
+            raise ValueError(f"{reduction=} is not a way to reduce a loss: use {' or '.join(map(repr, REDUCTIONS))}.")
+        super().__init__(reduction=reduction)
+        self.positive_weight = as_number("positive_weight", positive_weight, 1.0, above=0)
+        self.query_weight = _as_weight("query_weight", query_weight)
+        self.candidate_weight = _as_weight("candidate_weight", candidate_weight, POPULARITY)
+        self.range_weight = as_optional("range_weight", range_weight, 0.25, least=0)
+        self.head_weight = _as_weight("head_weight", head_weight, POPULARITY)
+        self.relation_weight = _as_weight("relation_weight", relation_weight, POPULARITY)
+        self.tail_weight = _as_weight("tail_weight", tail_weight, POPULARITY)
+        self.regularization_weight = as_optional("regularization_weight", regularization_weight, 0.03, least=0)
+        self.regularization_power = as_number("regularization_power", regularization_power, 3.0, least=1)
+        self.duality_weight = as_optional("duality_weight", duality_weight, 0.1, least=0)
+
+    @abstractmethod
+    def objective(self, label_smoothing: float = 0.0, num_entities: int | None = None) -> Objective:
+        """Say what scores cost.
+
+        :param label_smoothing: the label smoothing that the user trains with
+        :param num_entities: the number of entities, for label smoothing
+        :return: the objective
+        """
+
+    @property
+    def kwargs(self) -> dict[str, Any]:
+        """The keyword-based parameters that recreate this loss."""
+        names: dict[str, None] = {}
+        for cls in type(self).__mro__:
+            if issubclass(cls, MomentLoss) and "__init__" in vars(cls):
+                parameters = list(inspect.signature(cls.__init__).parameters.values())[1:]
+                names.update((p.name, None) for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL))
+        return {name: getattr(self, name) for name in names}
+
+    def resolve(self: LossType, **weights: Any) -> LossType:
+        """Return a copy with other weights."""
+        loss = copy.copy(self)
+        for name, weight in weights.items():
+            setattr(loss, name, weight)
+        return loss
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave functions out of what is saved: a file with a model has to open where they do not exist."""
+        functions = {name: value for name, value in self.kwargs.items() if callable(value)}
+        return {**self.__dict__, **{name: UnsavedFunction(name, describe(value)) for name, value in functions.items()}}
+
+    def __copy__(self: LossType) -> LossType:
+        """Copy the loss, functions included."""
+        loss = type(self).__new__(type(self))
+        loss.__dict__.update(self.__dict__)
+        return loss
+
+    def __deepcopy__(self: LossType, memo: dict[int, Any]) -> LossType:
+        """Copy the loss and its parts, functions included."""
+        loss = memo[id(self)] = type(self).__new__(type(self))
+        loss.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return loss
+
+    # docstr-coverage: inherited
+    def state_dict(self, *args: Any, destination: Any = None, prefix: str = "", **kwargs: Any) -> Any:  # noqa: D102
+        # the parameters go into the metadata, so that a checkpoint has them, and other losses can load the state
+        state = super().state_dict(*args, destination=destination, prefix=prefix, **kwargs)
+        state._metadata[prefix[:-1]]["kwargs"] = self.plain_kwargs
+        return state
+
+    @property
+    def plain_kwargs(self) -> dict[str, Any]:
+        """The keyword-based parameters, with names in place of functions, for files and trackers."""
+        return {name: describe(value) if callable(value) else value for name, value in self.kwargs.items()}
+
+    def extra_repr(self) -> str:
+        """Show the parameters. PyKEEN's checkpoints compare this text, so a changed weight is noticed."""
+        return ", ".join(f"{name}={describe(value)}" for name, value in self.kwargs.items())
+
+    # docstr-coverage: inherited
+    def forward(self, x: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:  # noqa: D102
+        raise NotImplementedError(
+            f"{type(self).__name__} looks at all candidates of a query at once, which only this package's training loops "
+            f"provide. Use training_loop='nonsamplinglcwa'."
+        )
+
+
+def as_exponent(weight: Any) -> Any:
+    """Replace the name of an exponent with the exponent, and leave functions as they are."""
+    return POPULARITY[weight] if isinstance(weight, str) else weight
+
+
+def describe(value: Any) -> str:
+    """Write a parameter as text that is the same in every process."""
+    if callable(value):
+        return str(getattr(value, "__qualname__", type(value).__name__))
+    return repr(value)
+
+
+def as_optional(
+    name: str, value: Any, example: float, above: float | None = None, least: float | None = None
+) -> float | None:
+    """Return ``None`` or a number in a range, and refuse anything else."""
+    return None if value is None else as_number(name, value, example, above=above, least=least)
+
+
+def _as_weight(name: str, weight: Any, names: Collection[str] = ()) -> Any:
+    """Return ``None``, a finite number, a name or a function, and refuse anything else."""
+    if weight is None or callable(weight) or (isinstance(weight, str) and weight in names):
+        return weight
+    others = ["a function of the numbers of triples", *map(repr, names)]
+    otherwise = f", 0 for equal weights, {', '.join(others[:-1])}{', ' if names else ''}or {others[-1]}"
+    if names and isinstance(weight, str):
+        raise ValueError(f"{name}={weight!r} is not an exponent: use a number, e.g. {name}=0.5{otherwise}.")
+    return as_number(name, weight, 0.5, otherwise=otherwise)
