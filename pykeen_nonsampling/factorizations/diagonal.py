@@ -106,7 +106,9 @@ COMPLEX_TERMS = (Term(0, 0, 0), Term(1, 1, 0, -1.0), Term(0, 1, 1), Term(1, 0, 1
 
 def split_complex(x: Tensor) -> Tensor:
     """Bring complex vectors to the form [real parts, imaginary parts]."""
-    return torch.view_as_real(x).transpose(-1, -2).flatten(start_dim=-2)
+    parts = torch.view_as_real(x)
+    # a single number has that form already; if it is transposed, PyTorch before 2.13 cannot bring its gradient back
+    return (parts if x.shape[-1] == 1 else parts.transpose(-1, -2)).flatten(start_dim=-2)
 
 
 class ComplExFactorization(TrilinearFactorization):
