@@ -347,15 +347,32 @@ class TestTuner:
         job = tuner._next(100.0, 300.0)
         assert job is not None
         assert (job.rung, job.root) == (1, 3)
-        # in the last quarter of the time, or if there is only enough of it for two such trials
-        for remaining, seconds in ((70.0, 300.0), (4.0, 8.0)):
-            job = tuner._next(remaining, seconds)
-            assert job is not None
-            assert (job.rung, job.root) == (LAST, 3)
         self.add(tuner, rung=1, value=0.7, seconds=1.0, root=3)
         job = tuner._next(100.0, 300.0)
         assert job is not None
         assert job.root is None
+
+    def test_the_last_rung_comes_last(self, tuner: Tuner) -> None:
+        """In the last quarter of the time, or if there is only enough of it for two more trials on that rung."""
+        self.add(tuner, rung=0, value=0.5, seconds=1.0)
+        self.add(tuner, rung=LAST, value=0.6, seconds=2.0, root=0)
+        for value in (0.55, 0.4, 0.7):
+            self.add(tuner, rung=0, value=value, seconds=1.0, inverse=True)
+        for remaining, seconds in ((70.0, 300.0), (4.0, 8.0)):
+            job = tuner._next(remaining, seconds)
+            assert job is not None
+            assert (job.rung, job.root) == (LAST, 4)
+        self.add(tuner, rung=LAST, value=0.5, seconds=2.0, root=4)
+        job = tuner._next(70.0, 300.0)
+        assert job is not None
+        assert (job.rung, job.root) == (LAST, 2)
+        self.add(tuner, rung=LAST, value=0.5, seconds=2.0, root=2)
+        # the other one was worse than the best one was on the same rung, so that is varied
+        job = tuner._next(70.0, 300.0)
+        assert job is not None
+        assert job.params is not None
+        assert (job.rung, job.root, job.params["model"]) == (LAST, None, "DistMult")
+        assert tuner._next(0.9, 300.0) is None
 
     def test_sizes_fit_the_memory(self, tmp_path: Path) -> None:
         """CP has 64 vectors per entity by default."""

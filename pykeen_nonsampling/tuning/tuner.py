@@ -6,7 +6,7 @@ import json
 import math
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -31,8 +31,8 @@ __all__ = [
 #: One in this many trials of a rung goes on to the next one
 REDUCTION = 3
 
-#: The part of the time, at its end, in which the better half of each rung is run on the last one: this share of it, or, if
-#: that is longer, as many times as long as the best of them takes
+#: The part of the time, at its end, in which configurations are run on the last rung only: this share of it, or, if that is
+#: longer, as many times as long as the best one takes there
 FINAL_SHARE, FINAL_TRIALS = 1 / 4, 2.5
 
 #: The best defaults on a small scale are trained as a whole, others only if that takes no more than this share of the time
@@ -157,10 +157,12 @@ class Tuner(Trials):
         plain = [trial for trial in defaults if trial.params["model"] not in inverted]
         jobs += [Job(0, self.space.invert(trial)) for trial in plain if self._expect(trial, 0) <= remaining]
         rivals = [[x for x in finished if x.user_attrs["rung"] == rung] for rung in range(LAST)]
-        better = [x for trials in rivals for x in trials[: math.ceil(len(trials) / 2)]]
-        finalists = [x for x in sorted(better, key=mrr, reverse=True) if promote(x, LAST)]
-        if finalists and remaining <= max(FINAL_SHARE * seconds, FINAL_TRIALS * self._expect(finalists[0], LAST)):
-            jobs += [promote(trial, LAST) for trial in finalists]
+        whole = [x for x in finished if x.user_attrs["rung"] == LAST]
+        longest = self._expect(whole[0], LAST) if whole else 0.0
+        if remaining <= max(FINAL_SHARE * seconds, FINAL_TRIALS * longest):
+            jobs += [promote(trial, LAST) for trial in self._finalists(rivals, whole)]
+            if whole and longest <= remaining:
+                jobs.append(Job(LAST, self.space.vary(whole[0], self.random)))
         for rung in reversed(range(LAST)):
             jobs += [promote(trial, rung + 1) for trial in rivals[rung][: len(rivals[rung]) // REDUCTION]]
         job = next((job for job in jobs if job is not None), None)
@@ -170,6 +172,22 @@ class Tuner(Trials):
             return None
         vary = finished and self.random.random() < 1 / 2
         return Job(0, self.space.vary(self.random.choice(finished[:PARENTS]), self.random) if vary else None)
+
+    @staticmethod
+    def _finalists(rivals: Sequence[Sequence[FrozenTrial]], whole: Sequence[FrozenTrial]) -> list[FrozenTrial]:
+        """Choose trials for the last rung: of the better half of each rung, those that are no worse than the best was there.
+
+        :param rivals: the trials on each other rung, the best ones first
+        :param whole: the trials on the last rung, likewise
+        :return: the trials, likewise
+        """
+        roots = [trial.user_attrs["root"] for trial in whole]
+        finalists: list[FrozenTrial] = []
+        for trials in rivals:
+            known = [x for x in trials if x.user_attrs["root"] in roots]
+            best = min(known, key=lambda x: roots.index(x.user_attrs["root"]), default=None)
+            finalists += [x for x in trials[: math.ceil(len(trials) / 2)] if best is None or mrr(x) >= mrr(best)]
+        return sorted(finalists, key=mrr, reverse=True)
 
     def _run(self, job: Job, start: float, end: float, report: Callable[[float], None]) -> str | None:
         """Run a trial; return why it failed, if it did."""
