@@ -22,9 +22,9 @@ from pykeen.training import SLCWATrainingLoop
 
 from pykeen_nonsampling import SyntheticGraph
 from pykeen_nonsampling.cli import main, timing
-from pykeen_nonsampling.cli.benchmark import GROWTH, RATIOS, fit_exponent
 from pykeen_nonsampling.cli.curves import SECONDS, OutOfTime, TimedCurve
 from pykeen_nonsampling.cli.quality import LOOPS, Quality, QualitySettings
+from pykeen_nonsampling.cli.speed import GROWTH, RATIOS, fit_exponent
 from pykeen_nonsampling.cli.timing import BatchTimer, Quantity, Subject, extrapolate, in_turns, measure_peak
 
 TINY = ["--dim", "8", "--repeats", "2", "--batches", "2", "--growth-size", "0.02"]

@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 from commands import ROOT
 from pykeen.training import NonFiniteLossError
 
-from pykeen_nonsampling.cli import benchmark, main, reproduce
+from pykeen_nonsampling.cli import main, reproduce, speed
 from pykeen_nonsampling.cli.reproduction import paper, training
 from pykeen_nonsampling.cli.reproduction.content import Cell, Report, Section, Table, Text
 from pykeen_nonsampling.cli.reproduction.examples import find_queries
@@ -347,7 +347,7 @@ def test_presets_plan_what_the_paper_has() -> None:
 
 def test_numbers_of_the_paper_agree_with_each_other() -> None:
     for model, (sampled, without) in paper.SECONDS["fb15k237"].items():
-        assert sampled / without == pytest.approx(benchmark.PAPER_SPEEDUPS[model.lower()], abs=0.05)
+        assert sampled / without == pytest.approx(speed.PAPER_SPEEDUPS[model.lower()], abs=0.05)
     for dataset, models in paper.ACCURACY.items():
         for model, (_, accuracy) in models.items():
             for sweep in paper.SWEEPS.values():
