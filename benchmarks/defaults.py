@@ -42,20 +42,32 @@ PRODUCTS, DISTANCES = ("ComplEx", "DistMult"), ("TransE", "RotatE")
 #: Never, and always: limits of the number of entities for which the standardized loss is chosen
 NEVER, ALWAYS = {"most entities": 0.0}, {"triples per entity": 0.0, "fewest entities": 0.0, "most entities": float("inf")}
 
+#: Weights that do not depend on the number of features
+ANY_SIZE = {"mass per feature": float("inf")}
+
 #: Rules for the local closed world: constants that replace those of the package, and the learning rate
 RULES: Mapping[tuple[str, ...], Mapping[str, Mapping[str, float]]] = {
     PRODUCTS: {
         "squared": {**NEVER},
-        "squared, λ 0.06": {**NEVER, "regularization": 0.06},
+        "squared, any size": {**NEVER, **ANY_SIZE},
+        "squared, λ 0.06": {**NEVER, **ANY_SIZE, "regularization": 0.06},
         "squared, λ 0.03, candidates 0.5, lr 0.02": {
             **NEVER,
+            **ANY_SIZE,
             "regularization": 0.03,
             "exponent of candidates": 0.5,
             "learning rate": 0.02,
         },
-        "squared, λ 0.1, candidates 0": {**NEVER, "regularization": 0.1, "exponent of candidates": 0.0},
-        "squared, mass 250, λ 0.06": {**NEVER, "mass of a query's candidates": 250.0, "regularization": 0.06},
-        "squared, ranges 0.25": {**NEVER, "exponent of ranges": 0.25},
+        "squared, λ 0.1, candidates 0": {**NEVER, **ANY_SIZE, "regularization": 0.1, "exponent of candidates": 0.0},
+        "squared, mass 15": {**NEVER, **ANY_SIZE, "mass of a query's candidates": 15.0},
+        "squared, mass 40": {**NEVER, **ANY_SIZE, "mass of a query's candidates": 40.0},
+        "squared, mass 250, λ 0.06": {
+            **NEVER,
+            **ANY_SIZE,
+            "mass of a query's candidates": 250.0,
+            "regularization": 0.06,
+        },
+        "squared, ranges 0.25": {**NEVER, **ANY_SIZE, "exponent of ranges": 0.25},
         "standardized": {**ALWAYS},
         "standardized, margin 1.2, sharpness 0.5": {**ALWAYS, "margin": 1.2, "sharpness": 0.5},
     },
@@ -182,6 +194,7 @@ def randomize(number: int, models: Sequence[str]) -> dict[str, Mapping[str, floa
         }
         squared = {
             **NEVER,
+            **ANY_SIZE,
             "mass of a query's candidates": 10
             ** (random.uniform(1.3, 3) if "ComplEx" in models else random.uniform(0, 1.5)),
             "regularization": 10 ** random.uniform(-2, -0.7) if "ComplEx" in models else 0.0,

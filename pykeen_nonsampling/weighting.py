@@ -41,6 +41,9 @@ CONSTANTS: Mapping[str, Mapping[str, float]] = {
     # the total weight of a query's candidates if it has one positive, relative to that positive. No score of unit vectors
     # is far from 1/3, so for distances the sum over all candidates is large, no matter what is learned.
     "mass of a query's candidates": {"any": 100.0, "squared distance": 10.0},
+    # the same per feature of a candidate, if that is less: with few features, even unrelated vectors have large products, so
+    # that answers would hardly score more than 0
+    "mass per feature": {"any": 0.5, "squared distance": math.inf},
     # the total weight of all triples in the closed world, relative to all positives
     "mass of all triples": {"any": 20.0, "squared distance": 3.0},
     # the exponent of the number of a query's positives, unless negatives would weigh more than positives
@@ -126,12 +129,15 @@ def closed_world_defaults(loss: MomentLoss, census: Census, family: str) -> dict
     }
 
 
-def local_closed_world_defaults(loss: MomentLoss, census: Census, family: str) -> dict[str, float]:
+def local_closed_world_defaults(
+    loss: MomentLoss, census: Census, family: str, num_features: float = math.inf
+) -> dict[str, float]:
     """Derive weights for the local closed world from the graph and the model.
 
     :param loss: the loss, for what the user has set
     :param census: what occurs in the training triples
     :param family: the family of the model's factorization
+    :param num_features: the number of features of an entity, if it is known
     :return: all weights, by the names of the loss's parameters
     """
     if isinstance(loss, StandardizedLoss):
@@ -144,7 +150,8 @@ def local_closed_world_defaults(loss: MomentLoss, census: Census, family: str) -
             "range_weight": 0.0,
             **_regularization_defaults(loss, constant("regularization of the standardized loss", family)),
         }
-    mass, exponent = constant("mass of a query's candidates", family), constant("exponent of queries", family)
+    mass = min(constant("mass of a query's candidates", family), constant("mass per feature", family) * num_features)
+    exponent = constant("exponent of queries", family)
     negative_weight = loss.positive_weight * min(1.0, mass / census.num_entities)
     # small graphs suffer from negatives that weigh more than positives, so the exponent is limited to avoid that
     most = census.most_answers

@@ -9,7 +9,7 @@ import pytest
 import torch
 from cases import UNIFORM
 from graphs import GRAPHS, make_factory
-from pykeen.models import DistMult, Model, TransE
+from pykeen.models import ComplEx, DistMult, Model, TransE
 from pykeen.triples import CoreTriplesFactory
 
 from pykeen_nonsampling import NonSamplingLCWATrainingLoop, NonSamplingLoss, NonSamplingTrainingLoop, StandardizedLoss
@@ -50,7 +50,8 @@ def census_of(factory: CoreTriplesFactory) -> Census:
 class TestDefaults:
     @pytest.mark.parametrize("positive_weight", [1.0, 0.2])
     def test_query_weights_never_exceed_that_of_a_positive(self, positive_weight: float) -> None:
-        model = DistMult(triples_factory=HUB, random_seed=0, loss=NonSamplingLoss(positive_weight=positive_weight))
+        loss = NonSamplingLoss(positive_weight=positive_weight)
+        model = DistMult(triples_factory=HUB, embedding_dim=200, random_seed=0, loss=loss)
         side = sides(model, HUB)["tail"]
         assert side.weights.queries.tolist() == pytest.approx([positive_weight, positive_weight / 4])  # type: ignore[union-attr]
         assert model.loss.negative_weight == pytest.approx(positive_weight / 4)
@@ -71,12 +72,27 @@ class TestDefaults:
         defaults = local_closed_world_defaults(NonSamplingLoss(), census_of(factory), "block-diagonal")
         assert (defaults["negative_weight"], defaults["query_weight"]) == (0.0025, 0.5)
 
+    @pytest.mark.parametrize(
+        ("model", "kwargs", "mass"),
+        [
+            (DistMult, dict(embedding_dim=40), 20.0),
+            (DistMult, dict(embedding_dim=400), 100.0),
+            # a complex number is two features
+            (ComplEx, dict(embedding_dim=40), 40.0),
+            (TransE, dict(embedding_dim=4, scoring_fct_norm=2), 10.0),
+        ],
+    )
+    def test_negatives_weigh_less_with_few_features(self, model: type[Any], kwargs: dict[str, int], mass: float) -> None:
+        made = model(triples_factory=HUB, random_seed=0, loss=NonSamplingLoss(), **kwargs)
+        sides(made, HUB)
+        assert made.loss.negative_weight == pytest.approx(mass / 400)
+
     def test_explicit_query_weights_are_not_bounded(self) -> None:
         side = sides(make_distmult(HUB, negative_weight=0.25, query_weight=0.5), HUB)["tail"]
         assert side.weights.queries.tolist() == pytest.approx([2.5, 0.25])  # type: ignore[union-attr]
 
     def test_small_graphs(self) -> None:
-        model = DistMult(triples_factory=FACTORY, random_seed=0, loss=NonSamplingLoss())
+        model = DistMult(triples_factory=FACTORY, embedding_dim=50, random_seed=0, loss=NonSamplingLoss())
         assert set(sides(model)["head"].weights.queries.tolist()) == {1.0}  # type: ignore[union-attr]
         assert model.loss.negative_weight == 1.0
 
@@ -140,13 +156,13 @@ class TestRecords:
         """It may be used for another graph."""
         loss = NonSamplingLoss()
         for factory in (FACTORY, HUB):
-            model = DistMult(triples_factory=factory, random_seed=0, loss=loss)
+            model = DistMult(triples_factory=factory, embedding_dim=200, random_seed=0, loss=loss)
             sides(model, factory)
             assert loss.negative_weight is None
             assert model.loss.negative_weight == min(1.0, 100 / factory.num_entities)
 
     def test_another_graph_gets_its_own(self) -> None:
-        model = DistMult(triples_factory=HUB, random_seed=0, loss=NonSamplingLoss())
+        model = DistMult(triples_factory=HUB, embedding_dim=200, random_seed=0, loss=NonSamplingLoss())
         loop = NonSamplingLCWATrainingLoop(model=model, triples_factory=HUB)
         few = make_factory([(0, 0, 1), (0, 0, 2)], 400, 1)
         exponents = []

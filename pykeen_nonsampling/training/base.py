@@ -155,7 +155,7 @@ class FactorizedTrainingLoop(ShardedTrainingLoop, ABC):
         census = self._count(triples_factory)
         counts = Counts.of_census(census, self._sharding)
         self._budget = check_room(self, counts, self._task(counts, triples_factory))
-        self._try_features()
+        self._num_features = self._try_features()
         if self.model.loss is not self._resolved_loss:
             self._given_loss = self.model.loss
         loss: MomentLoss = self._given_loss
@@ -204,14 +204,18 @@ class FactorizedTrainingLoop(ShardedTrainingLoop, ABC):
         """
         return Task.of(loss, family, counts)
 
-    def _try_features(self) -> None:
-        """Let a model whose features cannot be computed fail now, before PyKEEN resets its parameters."""
+    def _try_features(self) -> int:
+        """Let a model whose features cannot be computed fail now, before PyKEEN resets its parameters.
+
+        :return: the number of features of an entity
+        """
         training = self.model.training
         self.model.eval()
         try:
             with torch.no_grad():
-                features(self.model, self._factorization, mode=self.mode)
+                width = features(self.model, self._factorization, mode=self.mode).tails.shape[1]
             check_relations(self.model, self._factorization)
+            return width
         finally:
             self.model.train(training)
 

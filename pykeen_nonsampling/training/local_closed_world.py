@@ -89,7 +89,7 @@ class NonSamplingLCWATrainingLoop(FactorizedTrainingLoop):
 
     # docstr-coverage: inherited
     def _default_weights(self, loss: MomentLoss, census: Census) -> dict[str, float]:
-        return local_closed_world_defaults(loss, census, self._factorization.family)
+        return local_closed_world_defaults(loss, census, self._factorization.family, self._num_features)
 
     # docstr-coverage: inherited
     def _sides(self, census: Census, triples_factory: CoreTriplesFactory) -> Sequence[Side]:
