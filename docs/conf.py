@@ -21,7 +21,7 @@ release = version = installed_version("pykeen-nonsampling")
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.intersphinx"]
 # a report is included in a page
-exclude_patterns = ["_build", "reproduction/report.md"]
+exclude_patterns = ["_build", "reproduction/*/report.md"]
 html_theme = "furo"
 html_title = "pykeen-nonsampling"
 html_static_path = ["_static"]

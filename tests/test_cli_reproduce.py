@@ -20,7 +20,7 @@ from pykeen.training import NonFiniteLossError
 from pykeen_nonsampling.cli import main, reproduce, speed
 from pykeen_nonsampling.cli.reproduction import paper, training
 from pykeen_nonsampling.cli.reproduction.content import Cell, Report, Section, Table, Text
-from pykeen_nonsampling.cli.reproduction.examples import find_queries
+from pykeen_nonsampling.cli.reproduction.examples import find_queries, read_labels
 from pykeen_nonsampling.cli.reproduction.html import write_html
 from pykeen_nonsampling.cli.reproduction.markdown import write_markdown
 from pykeen_nonsampling.cli.reproduction.plan import LOOPS, PARTS, PRESETS, Run, Training, plan_part
@@ -30,7 +30,8 @@ from pykeen_nonsampling.cli.reproduction.statistics import METRICS, paired_test
 from pykeen_nonsampling.cli.reproduction.storage import Storage
 from pykeen_nonsampling.cli.reproduction.training import do
 
-PUBLISHED = ROOT / "docs" / "reproduction"
+#: The directories of published reports, each with the names of entities that it was made with, if there were any
+PUBLISHED = sorted((ROOT / "docs" / "reproduction").iterdir())
 #: The heading under which the paper's main table stands, as an anchor
 ACCURACY = "#accuracy-with-the-paper-s-settings"
 
@@ -368,10 +369,11 @@ def test_text_is_escaped(tmp_path: Path) -> None:
     assert r"| a \| <b> | *0.5 \** |" in write_markdown(report)
 
 
-def test_published_report_is_current(tmp_path: Path) -> None:
+@pytest.mark.parametrize("published", PUBLISHED, ids=lambda path: path.name)
+def test_published_report_is_current(published: Path, tmp_path: Path) -> None:
     for name in ("settings.json", "runs.jsonl"):
-        shutil.copy(PUBLISHED / name, tmp_path)
-    storage = Storage.load(tmp_path)
-    text = write_markdown(make_report(Results(storage, find_queries(storage.records.values()), {})))
-    assert text == (PUBLISHED / "report.md").read_text(encoding="utf-8"), "run the command in docs/reproduction.md again"
-    assert json.loads((PUBLISHED / "settings.json").read_text())["settings"]["preset"] in PRESETS
+        shutil.copy(published / name, tmp_path)
+    storage, labels = Storage.load(tmp_path), read_labels(published.glob("labels.tsv"))
+    text = write_markdown(make_report(Results(storage, find_queries(storage.records.values()), labels)))
+    assert text == (published / "report.md").read_text(encoding="utf-8"), "run the command in the documentation again"
+    assert json.loads((published / "settings.json").read_text())["settings"]["preset"] in PRESETS

@@ -168,7 +168,7 @@ def _shipped_row(table: pd.DataFrame, dataset: str, model: str, loop: str) -> li
     if len(chosen):
         row = chosen.iloc[0].to_dict()
         what = "paper’s" if loop == SAMPLED else DEFAULTS if found is None else found[0]
-        seconds = Cell(f"{row['seconds']:.3g} s{' †' if row['stopped'] else ''}", row["seconds"])
+        seconds = Cell(_seconds(row["seconds"]) + (" †" if row["stopped"] else ""), row["seconds"])
         return [[*_metrics(row), Cell(f"{row['dim']}", row["dim"]), seconds, Cell(what)]]
     if found is None:
         return []
@@ -184,7 +184,7 @@ def _shipped_row(table: pd.DataFrame, dataset: str, model: str, loop: str) -> li
             Cell(""),
             Cell(f"{len(results['seeds'])}", len(results["seeds"]), muted=True),
             Cell(f"{dim}", dim, muted=True),
-            Cell(f"{seconds_:.3g} s", seconds_, muted=True),
+            Cell(_seconds(seconds_), seconds_, muted=True),
             Cell(f"recorded: {found[0]}", muted=True),
         ]
     ]
@@ -235,7 +235,7 @@ def _spread_table(table: pd.DataFrame, caption: str) -> Table:
                 Cell(f"{row['seeds']}", row["seeds"]),
                 _number(row["MRR"], ".3f"),
                 _number(row["std"], ".5f"),
-                _number(row["range"], ".5f"),
+                _number(row["range"] if row["seeds"] > 1 else math.nan, ".5f"),
                 _number(row["relative std"], ".2%"),
                 _number(ratio, ".2f"),
             ]
@@ -381,6 +381,10 @@ def _plain(value: Any) -> str:
 
 def _format(metric: str, value: float) -> str:
     return f"{value:.1f}" if metric == "MR" else f"{value:.3f}"
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.3g} s" if value < 1000 else f"{value:,.0f} s"
 
 
 def _number(value: float, form: str, unit: str = "") -> Cell:
