@@ -152,7 +152,7 @@ class Tuner(Trials):
         defaults = [trial for trial in finished if trial.user_attrs["default"]]
         short = [trial for trial in defaults[1:] if self._expect(trial, LAST) <= DEFAULT_SHARE * seconds]
         jobs += [promote(trial, LAST) for trial in (*defaults[:1], *short)]
-        # the same with inverse triples, which make more of a difference than any number
+        # the same with inverse triples, which often make a difference
         inverted = {x.params["model"] for x in attempts if x.params["create_inverse_triples"]}
         plain = [trial for trial in defaults if trial.params["model"] not in inverted]
         jobs += [Job(0, self.space.invert(trial)) for trial in plain if self._expect(trial, 0) <= remaining]
