@@ -68,7 +68,7 @@ CONSTANTS: Mapping[str, Mapping[str, float]] = {
     # the graphs that it suits have at least so many triples per entity,
     "triples per entity": {"any": 10.0, "squared distance": 0.0},
     # and numbers of entities from this
-    "fewest entities": {"any": 500.0, "squared distance": 50.0},
+    "fewest entities": {"any": 500.0, "squared distance": 50.0, "squared distance (translation)": 10.0},
     # to that; if relations are full matrices, regularization by query and answer does more for the squared loss
     "most entities": {
         "any": 5000.0,

@@ -209,6 +209,8 @@ class TestSuitableLoss:
             (5_001, 10, "squared distance", StandardizedLoss),
             (501, 10, "squared distance (translation)", NonSamplingLoss),
             (500, 10, "squared distance (translation)", StandardizedLoss),
+            (10, 10, "squared distance (translation)", StandardizedLoss),
+            (9, 10, "squared distance (translation)", NonSamplingLoss),
             (50, 1, "squared distance", StandardizedLoss),
             (49, 1000, "squared distance", NonSamplingLoss),
         ],
