@@ -66,7 +66,7 @@ CONSTANTS: Mapping[str, Mapping[str, float]] = {
     # the weight of a triple's vectors, relative to how far its answer stands out
     "regularization of the standardized loss": {"any": 0.35, "squared distance": 0.0},
     # the graphs that it suits have at least so many triples per entity,
-    "triples per entity": {"any": 10.0, "squared distance": 0.0},
+    "triples per entity": {"any": 10.0, "squared distance": 3.0, "squared distance (translation)": 0.0},
     # and numbers of entities from this
     "fewest entities": {"any": 500.0, "squared distance": 50.0, "squared distance (translation)": 10.0},
     # to that; if relations are full matrices, regularization by query and answer does more for the squared loss
@@ -100,8 +100,9 @@ def suitable_loss(census: Census, family: str) -> type[MomentLoss]:
 
     :param census: what occurs in the training triples
     :param family: the family of the model's factorization
-    :return: the standardized loss for distances, unless there are only a few entities, or, for translations, many; and for
-        graphs of medium size with many triples per entity, unless relations are full matrices; otherwise, the squared one
+    :return: the standardized loss for distances, unless there are only a few entities or triples, or, for translations, many
+        entities; and for graphs of medium size with many triples per entity, unless relations are full matrices; otherwise,
+        the squared one
     """
     return choose_loss(census.num_entities, census.num_triples, family)
 
