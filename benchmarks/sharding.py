@@ -135,6 +135,8 @@ DIM = 128
 
 def project() -> None:
     """Print what large graphs would take in the closed world, as a table in Markdown."""
+    # each thread has buffers of its own
+    torch.set_num_threads(CORES)
     click.echo("| graph | processes | | memory of each | computing | sent per epoch | sending | epoch |")
     click.echo("|---|---|---|---|---|---|---|---|")
     for graph, (entities, relations, triples) in LARGE.items():
