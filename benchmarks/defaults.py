@@ -42,8 +42,8 @@ PRODUCTS, DISTANCES = ("ComplEx", "DistMult"), ("TransE", "RotatE")
 #: Never, and always: limits of the number of entities for which the standardized loss is chosen
 NEVER, ALWAYS = {"most entities": 0.0}, {"triples per entity": 0.0, "fewest entities": 0.0, "most entities": float("inf")}
 
-#: Weights that do not depend on the number of features
-ANY_SIZE = {"mass per feature": float("inf")}
+#: Weights that do not depend on the number of features, or on that of triples per entity
+ANY_SIZE = {"mass per feature": float("inf"), "mass per triple of an entity": float("inf")}
 
 #: Rules for the local closed world: constants that replace those of the package, and the learning rate
 RULES: Mapping[tuple[str, ...], Mapping[str, Mapping[str, float]]] = {
@@ -73,7 +73,13 @@ RULES: Mapping[tuple[str, ...], Mapping[str, Mapping[str, float]]] = {
     },
     DISTANCES: {
         "squared": {**NEVER},
-        "squared, mass 3, lr 0.02": {**NEVER, "mass of a query's candidates": 3.0, "learning rate": 0.02},
+        "squared, mass 1": {**NEVER, **ANY_SIZE, "mass of a query's candidates": 1.0},
+        "squared, mass 3": {**NEVER, **ANY_SIZE, "mass of a query's candidates": 3.0},
+        "squared, mass 5": {**NEVER, **ANY_SIZE, "mass of a query's candidates": 5.0},
+        "squared, mass 10": {**NEVER, **ANY_SIZE},
+        "squared, mass 20": {**NEVER, **ANY_SIZE, "mass of a query's candidates": 20.0},
+        "squared, mass 10, lr 0.02": {**NEVER, **ANY_SIZE, "learning rate": 0.02},
+        "squared, mass 3, lr 0.02": {**NEVER, **ANY_SIZE, "mass of a query's candidates": 3.0, "learning rate": 0.02},
         "standardized": {**ALWAYS},
         "standardized, margin 1.2, sharpness 0.5": {**ALWAYS, "margin": 1.2, "sharpness": 0.5},
     },

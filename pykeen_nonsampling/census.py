@@ -18,15 +18,23 @@ __all__ = [
 class Census:
     """How often everything occurs in a graph, which may be divided among processes. These count together."""
 
-    def __init__(self, index: TripleIndex, other_end: TripleIndex | None = None, ranks: Ranks | None = None):
+    def __init__(
+        self,
+        index: TripleIndex,
+        other_end: TripleIndex | None = None,
+        ranks: Ranks | None = None,
+        inverse: bool = False,
+    ):
         """Initialize the census.
 
         :param index: the triples, from heads to tails; in each process, all tails of its queries
         :param other_end: the triples from tails to heads; in each process, all heads of its queries. If there is only one
             process, they follow from the index.
         :param ranks: the processes
+        :param inverse: whether half of the triples are the inverse ones of the others
         """
         self.index, self._other_end, self._ranks = index, other_end, ranks or Ranks()
+        self.inverse = inverse
         self.num_entities = index.num_entities
         self.num_relations = index.num_relations
 
@@ -43,6 +51,11 @@ class Census:
     def num_triples(self) -> int:
         """The number of triples."""
         return int(self._total(torch.tensor(len(self.index), device=self.index.answers.device)))
+
+    @property
+    def density(self) -> float:
+        """The number of triples per entity, without inverse ones."""
+        return self.num_triples / (1 + self.inverse) / self.num_entities
 
     @cached_property
     def heads(self) -> Tensor:

@@ -130,7 +130,8 @@ def default_weights(
 
 
 def _count(factory: CoreTriplesFactory) -> Census:
-    return Census(TripleIndex.from_factory(factory, factory.num_entities, factory.num_relations))
+    index = TripleIndex.from_factory(factory, factory.num_entities, factory.num_relations)
+    return Census(index, inverse=factory.create_inverse_triples)
 
 
 def loss_ranges(

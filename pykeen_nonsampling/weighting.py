@@ -44,6 +44,9 @@ CONSTANTS: Mapping[str, Mapping[str, float]] = {
     # the same per feature of a candidate, if that is less: with few features, even unrelated vectors have large products, so
     # that answers would hardly score more than 0
     "mass per feature": {"any": 0.5, "squared distance": math.inf},
+    # the same per triple of an entity, if that is less: distances between entities that occur in a few triples only should
+    # follow from these, and not from all the candidates that they are kept away from
+    "mass per triple of an entity": {"any": math.inf, "squared distance": 1.0},
     # the total weight of all triples in the closed world, relative to all positives
     "mass of all triples": {"any": 20.0, "squared distance": 3.0},
     # the exponent of the number of a query's positives, unless negatives would weigh more than positives
@@ -104,12 +107,12 @@ def suitable_loss(census: Census, family: str) -> type[MomentLoss]:
         entities; and for graphs of medium size with many triples per entity, unless relations are full matrices; otherwise,
         the squared one
     """
-    return choose_loss(census.num_entities, census.num_triples, family)
+    return choose_loss(census.num_entities, census.density, family)
 
 
-def choose_loss(num_entities: int, num_triples: int, family: str) -> type[MomentLoss]:
-    """Do the same from the numbers of entities and triples."""
-    dense = num_triples >= constant("triples per entity", family) * num_entities
+def choose_loss(num_entities: int, density: float, family: str) -> type[MomentLoss]:
+    """Do the same from the numbers of entities, and of triples per entity."""
+    dense = density >= constant("triples per entity", family)
     few, many = constant("fewest entities", family), constant("most entities", family)
     return StandardizedLoss if dense and few <= num_entities <= many else NonSamplingLoss
 
@@ -151,7 +154,11 @@ def local_closed_world_defaults(
             "range_weight": 0.0,
             **_regularization_defaults(loss, constant("regularization of the standardized loss", family)),
         }
-    mass = min(constant("mass of a query's candidates", family), constant("mass per feature", family) * num_features)
+    mass = min(
+        constant("mass of a query's candidates", family),
+        constant("mass per feature", family) * num_features,
+        constant("mass per triple of an entity", family) * census.density,
+    )
     exponent = constant("exponent of queries", family)
     negative_weight = loss.positive_weight * min(1.0, mass / census.num_entities)
     # small graphs suffer from negatives that weigh more than positives, so the exponent is limited to avoid that

@@ -15,9 +15,11 @@ from pykeen.triples import CoreTriplesFactory
 from pykeen_nonsampling import NonSamplingLCWATrainingLoop, NonSamplingLoss, NonSamplingTrainingLoop, StandardizedLoss
 from pykeen_nonsampling.census import Census
 from pykeen_nonsampling.losses import AutomaticLoss
+from pykeen_nonsampling.planning import Counts
 from pykeen_nonsampling.triples import Side, TripleIndex
 from pykeen_nonsampling.weighting import (
     CONSTANTS,
+    choose_loss,
     closed_world_defaults,
     constant,
     local_closed_world_defaults,
@@ -44,7 +46,15 @@ def sides(model: Model, factory: CoreTriplesFactory = FACTORY, **kwargs: Any) ->
 
 
 def census_of(factory: CoreTriplesFactory) -> Census:
-    return Census(TripleIndex.from_factory(factory, factory.num_entities, factory.num_relations))
+    index = TripleIndex.from_factory(factory, factory.num_entities, factory.num_relations)
+    return Census(index, inverse=factory.create_inverse_triples)
+
+
+def with_inverse(factory: CoreTriplesFactory) -> CoreTriplesFactory:
+    """Create the inverse triples of a factory."""
+    return CoreTriplesFactory(
+        factory.mapped_triples, factory.num_entities, factory.num_relations, create_inverse_triples=True
+    )
 
 
 class TestDefaults:
@@ -79,13 +89,24 @@ class TestDefaults:
             (DistMult, dict(embedding_dim=400), 100.0),
             # a complex number is two features
             (ComplEx, dict(embedding_dim=40), 40.0),
-            (TransE, dict(embedding_dim=4, scoring_fct_norm=2), 10.0),
         ],
     )
     def test_negatives_weigh_less_with_few_features(self, model: type[Any], kwargs: dict[str, int], mass: float) -> None:
         made = model(triples_factory=HUB, random_seed=0, loss=NonSamplingLoss(), **kwargs)
         sides(made, HUB)
         assert made.loss.negative_weight == pytest.approx(mass / 400)
+
+    @pytest.mark.parametrize("inverse", [False, True])
+    @pytest.mark.parametrize(("num_triples", "mass"), [(60, 0.6), (600, 6.0), (2_000, 10.0)])
+    def test_negatives_of_distances_weigh_less_with_few_triples(self, num_triples: int, mass: float, inverse: bool) -> None:
+        """Inverse triples say nothing new, so they do not count."""
+        numbers = torch.arange(num_triples)
+        triples = torch.stack([numbers % 100, torch.zeros_like(numbers), numbers // 100], dim=1)
+        factory = CoreTriplesFactory(triples, 100, 1, create_inverse_triples=inverse)
+        loss = NonSamplingLoss()
+        model = TransE(triples_factory=factory, random_seed=0, embedding_dim=4, scoring_fct_norm=2, loss=loss)
+        sides(model, factory)
+        assert model.loss.negative_weight == pytest.approx(mass / 100)
 
     def test_explicit_query_weights_are_not_bounded(self) -> None:
         side = sides(make_distmult(HUB, negative_weight=0.25, query_weight=0.5), HUB)["tail"]
@@ -99,9 +120,7 @@ class TestDefaults:
     def test_families_have_their_own(self) -> None:
         model = TransE(triples_factory=HUB, random_seed=0, scoring_fct_norm=2, loss=NonSamplingLoss())
         sides(model, HUB)
-        assert model.loss.negative_weight == pytest.approx(
-            CONSTANTS["mass of a query's candidates"]["squared distance"] / 400
-        )
+        assert model.loss.candidate_weight == CONSTANTS["exponent of candidates"]["squared distance"]
         assert model.loss.regularization_weight == 0.0
         assert constant("regularization", "a family of one's own") == CONSTANTS["regularization"]["any"]
 
@@ -219,8 +238,10 @@ class TestSuitableLoss:
     def test_depends_on_graph_and_family(self, num_entities: int, num_triples: int, family: str, loss: type) -> None:
         numbers = torch.arange(num_triples)
         triples = torch.stack([numbers % num_entities, torch.zeros_like(numbers), numbers // num_entities], dim=1)
-        census = census_of(CoreTriplesFactory(triples, num_entities, 1))
-        assert suitable_loss(census, family) is loss
+        factory = CoreTriplesFactory(triples, num_entities, 1)
+        assert suitable_loss(census_of(factory), family) is loss
+        assert suitable_loss(census_of(with_inverse(factory)), family) is loss
+        assert choose_loss(num_entities, Counts.of(with_inverse(factory)).density, family) is loss
 
     @pytest.mark.parametrize(
         ("loop", "model", "loss"),

@@ -39,22 +39,29 @@ class Counts:
     num_fetched: int = 0
     #: the number of processes that have all of this, and visit a part of the queries each
     num_ranks: int = 1
+    #: whether half of the triples are the inverse ones of the others
+    inverse: bool = False
+
+    @property
+    def density(self) -> float:
+        """The number of triples per entity, without inverse ones."""
+        return self.num_triples / (1 + self.inverse) / self.num_entities
 
     @classmethod
     def of(cls, factory: CoreTriplesFactory) -> Counts:
         """Count what is in a factory. Kept, since that takes a while."""
         # factories have no hash, but each has triples of its own
         known = _COUNTED.setdefault(factory.mapped_triples, {})
-        sizes = factory.num_entities, factory.num_relations
+        sizes, inverse = (factory.num_entities, factory.num_relations), factory.create_inverse_triples
         if sizes not in known:
             if isinstance(factory, Shard):
                 sharding = factory.sharding
                 by_head, by_tail = factory.both_ends()
                 sizes_of_all = sharding.num_entities, factory.num_relations
-                census = Census(TripleIndex(by_head, *sizes_of_all), TripleIndex(by_tail.flip(1), *sizes_of_all))
-                known[sizes] = cls.of_census(census, sharding)
+                ends = TripleIndex(by_head, *sizes_of_all), TripleIndex(by_tail.flip(1), *sizes_of_all)
+                known[sizes] = cls.of_census(Census(*ends, inverse=inverse), sharding)
             else:
-                known[sizes] = cls.of_census(Census(TripleIndex.from_factory(factory, *sizes)))
+                known[sizes] = cls.of_census(Census(TripleIndex.from_factory(factory, *sizes), inverse=inverse))
         return known[sizes]
 
     @classmethod
@@ -68,7 +75,8 @@ class Counts:
         index = census.index
         rows = index.num_entities if sharding is None else sharding.num_rows
         fetched = 0 if sharding is None else min(index.num_entities, rows_at_once(rows))
-        return cls(rows, index.num_relations, len(index), (index.num_queries, census.num_other_queries), fetched)
+        queries = index.num_queries, census.num_other_queries
+        return cls(rows, index.num_relations, len(index), queries, fetched, inverse=census.inverse)
 
     def parallel(self, num_ranks: int) -> Counts:
         """Return the numbers of one of several processes that each have all entities."""
@@ -78,7 +86,7 @@ class Counts:
         """Return the numbers of one of several processes among which the entities are divided, rounded up."""
         rows, triples, heads, tails = (-(-x // num_ranks) for x in (self.num_entities, self.num_triples, *self.num_queries))
         fetched = min(self.num_entities, rows_at_once(rows))
-        return Counts(rows, self.num_relations, triples, (heads, tails), fetched)
+        return Counts(rows, self.num_relations, triples, (heads, tails), fetched, inverse=self.inverse)
 
     def factory(self) -> CoreTriplesFactory:
         """Make a factory of a single triple for models of the same sizes."""
@@ -119,7 +127,7 @@ class Task:
         if not isinstance(loss, MomentLoss):
             loss = AutomaticLoss()
         if isinstance(loss, AutomaticLoss):
-            suitable = choose_loss(counts.num_entities, counts.num_triples, family)
+            suitable = choose_loss(counts.num_entities, counts.density, family)
             loss = loss.become(NonSamplingLoss if closed_world else suitable)
         standardized = isinstance(loss, StandardizedLoss)
         regularization = "regularization" + (" in the closed world" if closed_world else "")

@@ -132,13 +132,13 @@ class ShardedTrainingLoop(ParallelTrainingLoop, ABC):
         device = self.model.device
         if self._sharding is None:
             index = TripleIndex.from_factory(triples_factory, self.num_entities, self.model.num_relations)
-            return Census(index.to(device))
+            return Census(index.to(device), inverse=triples_factory.create_inverse_triples)
         if not isinstance(triples_factory, Shard):
             raise ShardingError("The triples have to be divided among the processes like the model's entities.")
         sizes = self.num_entities, self.model.num_relations
         by_head, by_tail = triples_factory.both_ends()
         index, other_end = (TripleIndex(x, *sizes).to(device) for x in (by_head, by_tail.flip(1)))
-        return Census(index, other_end, self._ranks)
+        return Census(index, other_end, self._ranks, inverse=triples_factory.create_inverse_triples)
 
     def _make_batch(self, sides: Sequence[Side]) -> Batch:
         """Make a batch of all triples, of which this process may have only a part."""
