@@ -43,7 +43,7 @@ PRODUCTS, DISTANCES = ("ComplEx", "DistMult"), ("TransE", "RotatE")
 NEVER, ALWAYS = {"most entities": 0.0}, {"triples per entity": 0.0, "fewest entities": 0.0, "most entities": float("inf")}
 
 #: Weights that do not depend on the number of features, or on that of triples per entity
-ANY_SIZE = {"mass per feature": float("inf"), "mass per triple of an entity": float("inf")}
+ANY_SIZE = {"mass per feature": float("inf"), "mass on a sparse graph": float("inf")}
 
 #: Rules for the local closed world: constants that replace those of the package, and the learning rate
 RULES: Mapping[tuple[str, ...], Mapping[str, Mapping[str, float]]] = {

@@ -44,9 +44,11 @@ CONSTANTS: Mapping[str, Mapping[str, float]] = {
     # the same per feature of a candidate, if that is less: with few features, even unrelated vectors have large products, so
     # that answers would hardly score more than 0
     "mass per feature": {"any": 0.5, "squared distance": math.inf},
-    # the same per triple of an entity, if that is less: distances between entities that occur in a few triples only should
-    # follow from these, and not from all the candidates that they are kept away from
-    "mass per triple of an entity": {"any": math.inf, "squared distance": 1.0},
+    # the same for one triple per entity, if that is less: distances between entities that occur in a few triples only should
+    # follow from these, and not from all the candidates that they are kept away from;
+    "mass on a sparse graph": {"any": math.inf, "squared distance": 0.5},
+    # with more triples per entity, it grows by this exponent
+    "exponent of triples per entity": {"any": 1.25},
     # the total weight of all triples in the closed world, relative to all positives
     "mass of all triples": {"any": 20.0, "squared distance": 3.0},
     # the exponent of the number of a query's positives, unless negatives would weigh more than positives
@@ -157,7 +159,7 @@ def local_closed_world_defaults(
     mass = min(
         constant("mass of a query's candidates", family),
         constant("mass per feature", family) * num_features,
-        constant("mass per triple of an entity", family) * census.density,
+        constant("mass on a sparse graph", family) * census.density ** constant("exponent of triples per entity", family),
     )
     exponent = constant("exponent of queries", family)
     negative_weight = loss.positive_weight * min(1.0, mass / census.num_entities)
