@@ -97,12 +97,13 @@ def run(
     """Search on all graphs."""
     logging.disable(logging.WARNING)
     for name in make_graphs(more):
-        key = dict(graph=name, minutes=minutes, models=list(models), dim=dim, epochs=epochs)
+        threads = torch.get_num_threads()
+        key = dict(graph=name, minutes=minutes, models=list(models), dim=dim, epochs=epochs, threads=threads)
         if (names and name not in names) or any(key.items() <= row.items() for row in read_rows(path)):
             continue
         options = [f"--minutes={minutes}", f"--dim={dim}", f"--epochs={epochs}", *(f"--model={model}" for model in models)]
         with TemporaryDirectory() as directory:
-            row = {**key, "threads": torch.get_num_threads(), **search(name, more, Path(directory), options)}
+            row = {**key, **search(name, more, Path(directory), options)}
         with path.open("a") as file:
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
@@ -112,15 +113,16 @@ def run(
 def report(path: Path) -> None:
     """Print all searches as a table in Markdown."""
     order = list(make_graphs(Path()))
-    columns = ("graph", "models", "minutes", "trials", "defaults, validation", "found, validation", "found, test", "best")
+    metrics = ("defaults, validation", "found, validation", "found, test")
+    columns = ("graph", "models", "minutes", "threads", "trials", *metrics, "best")
     click.echo(f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|")
     for row in sorted(read_rows(path), key=lambda row: (row["minutes"], order.index(row["graph"]))):
         models = ", ".join(row["models"]) or "default"
         gain = row["validation"] / row["default"] - 1
         test = row.get("all_test", row["test"])
         click.echo(
-            f"| {row['graph']} | {models} | {row['minutes']:g} | {row['trials']} | {row['default']:.3f} | "
-            f"{row['validation']:.3f} ({gain:+.1%}) | {test:.3f} | {row['best']} |"
+            f"| {row['graph']} | {models} | {row['minutes']:g} | {row['threads']} | {row['trials']} | "
+            f"{row['default']:.3f} | {row['validation']:.3f} ({gain:+.1%}) | {test:.3f} | {row['best']} |"
         )
 
 
