@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 
 import torch
+from pykeen.triples import CoreTriplesFactory
 from torch import Tensor
 
 from .ranks import Ranks
@@ -37,6 +38,12 @@ class Census:
         self.inverse = inverse
         self.num_entities = index.num_entities
         self.num_relations = index.num_relations
+
+    @classmethod
+    def of(cls, factory: CoreTriplesFactory) -> Census:
+        """Count what is in a factory."""
+        index = TripleIndex.from_factory(factory, factory.num_entities, factory.num_relations)
+        return cls(index, inverse=factory.create_inverse_triples)
 
     @cached_property
     def other_end(self) -> TripleIndex:

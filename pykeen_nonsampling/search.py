@@ -26,7 +26,6 @@ from .planning import Outline, format_bytes, outline
 from .recipes import OPTIMIZATION, complete_loss, complete_model, is_ours
 from .sweep import free_memory
 from .training import FactorizedTrainingLoop, NonSamplingTrainingLoop
-from .triples import TripleIndex
 from .weighting import closed_world_defaults, local_closed_world_defaults, suitable_loss
 
 __all__ = [
@@ -111,7 +110,7 @@ def default_loss(training_loop: type[FactorizedTrainingLoop], factory: CoreTripl
     """
     if issubclass(training_loop, NonSamplingTrainingLoop):
         return NonSamplingLoss
-    return suitable_loss(_count(factory), family)
+    return suitable_loss(Census.of(factory), family)
 
 
 def default_weights(
@@ -126,12 +125,7 @@ def default_weights(
     :return: the weights, by the names of the loss's parameters
     """
     derive = closed_world_defaults if issubclass(training_loop, NonSamplingTrainingLoop) else local_closed_world_defaults
-    return derive(loss, _count(factory), family)
-
-
-def _count(factory: CoreTriplesFactory) -> Census:
-    index = TripleIndex.from_factory(factory, factory.num_entities, factory.num_relations)
-    return Census(index, inverse=factory.create_inverse_triples)
+    return derive(loss, Census.of(factory), family)
 
 
 def loss_ranges(

@@ -44,10 +44,10 @@ CONSTANTS: Mapping[str, Mapping[str, float]] = {
     # the same per feature of a candidate, if that is less: with few features, even unrelated vectors have large products, so
     # that answers would hardly score more than 0
     "mass per feature": {"any": 0.5, "squared distance": math.inf},
-    # the same for one triple per entity, if that is less: distances between entities that occur in a few triples only should
-    # follow from these, and not from all the candidates that they are kept away from;
+    # the same on a graph with one triple per entity, if that is less: distances between entities that occur in few triples
+    # should follow from these, and not from all the candidates that they are kept away from
     "mass on a sparse graph": {"any": math.inf, "squared distance": 0.5},
-    # with more triples per entity, it grows by this exponent
+    # the exponent by which that grows with the number of triples per entity
     "exponent of triples per entity": {"any": 1.25},
     # the total weight of all triples in the closed world, relative to all positives
     "mass of all triples": {"any": 20.0, "squared distance": 3.0},

@@ -52,16 +52,16 @@ class Counts:
         """Count what is in a factory. Kept, since that takes a while."""
         # factories have no hash, but each has triples of its own
         known = _COUNTED.setdefault(factory.mapped_triples, {})
-        sizes, inverse = (factory.num_entities, factory.num_relations), factory.create_inverse_triples
+        sizes = factory.num_entities, factory.num_relations
         if sizes not in known:
             if isinstance(factory, Shard):
                 sharding = factory.sharding
                 by_head, by_tail = factory.both_ends()
                 sizes_of_all = sharding.num_entities, factory.num_relations
                 ends = TripleIndex(by_head, *sizes_of_all), TripleIndex(by_tail.flip(1), *sizes_of_all)
-                known[sizes] = cls.of_census(Census(*ends, inverse=inverse), sharding)
+                known[sizes] = cls.of_census(Census(*ends, inverse=factory.create_inverse_triples), sharding)
             else:
-                known[sizes] = cls.of_census(Census(TripleIndex.from_factory(factory, *sizes), inverse=inverse))
+                known[sizes] = cls.of_census(Census.of(factory))
         return known[sizes]
 
     @classmethod
