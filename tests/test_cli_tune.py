@@ -402,6 +402,27 @@ class TestFiles:
         again = pipeline_from_path(tmp_path / "out" / "best.json", use_tqdm=False)
         assert again.get_metric("mrr") > 0.2
 
+    def test_a_sparse_file_is_split(self, tmp_path: Path) -> None:
+        """Most entities occur in a single triple, so that 80 % of the triples do not have all of them."""
+        rows = [(f"hub{i % 5}", "r", f"leaf{i}") for i in range(60)] + [
+            (f"hub{i}", "s", f"hub{j}") for i in range(5) for j in range(5)
+        ]
+        path = tmp_path / "all.tsv"
+        path.write_text("".join("\t".join(row) + "\n" for row in rows))
+        result = tune(tmp_path / "out", "--training", str(path), *SMALL[2:], "--model", "DistMult", "--trials", "1")
+        assert result.exit_code == 0, result.output
+        parts = [pd.read_csv(tmp_path / "out" / "triples" / f"{x}.tsv", sep="\t", header=None) for x in SPLITS]
+        assert sum(map(len, parts)) == 85
+        assert set(parts[0][0]) | set(parts[0][2]) == {x for h, _, t in rows for x in (h, t)}
+        assert all(map(len, parts))
+
+    def test_a_file_of_leaves_cannot_be_split(self, tmp_path: Path) -> None:
+        path = tmp_path / "all.tsv"
+        path.write_text("".join(f"a{i}\tr\tb{i}\n" for i in range(20)))
+        result = tune(tmp_path / "out", "--training", str(path), *SMALL[2:])
+        assert result.exit_code == 2
+        assert "almost all of its 20" in result.output
+
     def test_one_file_is_split(self, tmp_path: Path) -> None:
         data = Nations()
         path = self.write(tmp_path / "all.tsv", data.training, data.validation, data.testing)

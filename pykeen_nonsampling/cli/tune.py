@@ -150,15 +150,19 @@ def _find_graph(
 
 def _split(path: Path, directory: Path, seed: int) -> dict[str, Path]:
     """Split a file of triples, and write the parts, so that a configuration can refer to them."""
+    factory = TriplesFactory.from_path(path)
     try:
-        factory = TriplesFactory.from_path(path)
         parts = factory.split(list(SHARES), random_state=seed)
-    except Exception as error:
-        message = (
-            f"{path} cannot be split into training, validation and test triples: {error!r}. Give a file of at least ten "
-            f"triples."
+    except ValueError:
+        # too few for all entities and relations to occur in them: more of the triples are for training
+        parts = factory.split(list(SHARES), random_state=seed, method="cleanup")
+    if not all(part.num_triples for part in parts):
+        raise click.BadParameter(
+            f"{path} cannot be split into training, validation and test triples: to have all of its entities and relations "
+            f"among the training triples, these have to be almost all of its {factory.num_triples:,}. Give a larger file, "
+            f"or three files, with --validation and --testing.",
+            param_hint="--training",
         )
-        raise click.BadParameter(message, param_hint="--training") from error
     paths = {name: directory / f"{name}.tsv" for name in SPLITS}
     texts = ["".join("\t".join(triple) + "\n" for triple in part.triples) for part in parts]
     new = {target: text for target, text in zip(paths.values(), texts, strict=True) if _read(target) != text}
