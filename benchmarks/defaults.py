@@ -32,8 +32,8 @@ from pykeen.datasets.base import PathDataset
 from pykeen.pipeline import pipeline
 from pykeen.triples import CoreTriplesFactory
 
-from pykeen_nonsampling import weighting
-from pykeen_nonsampling.recipes import LEARNING_RATE
+from pykeen_nonsampling.defaults import LEARNING_RATE
+from pykeen_nonsampling.losses import weights as weighting
 from pykeen_nonsampling.training import NonSamplingLCWATrainingLoop
 
 MRR = "both.realistic.inverse_harmonic_mean_rank"
@@ -224,7 +224,7 @@ def train(dataset: Dataset, model: str, rule: Mapping[str, float], dim: int, epo
         **LEARNING_RATE,
         NonSamplingLCWATrainingLoop: rule.get("learning rate", LEARNING_RATE[NonSamplingLCWATrainingLoop]),
     }
-    with patch.object(weighting, "CONSTANTS", constants), patch("pykeen_nonsampling.recipes.LEARNING_RATE", rates):
+    with patch.object(weighting, "CONSTANTS", constants), patch("pykeen_nonsampling.defaults.LEARNING_RATE", rates):
         result = pipeline(
             dataset=dataset,
             model=model,

@@ -51,7 +51,7 @@ def measure(configuration: dict[str, Any]) -> dict[str, Any]:
 
     from pykeen_nonsampling.cli.plan import Graph, make_plan
     from pykeen_nonsampling.cli.timing import EpochTimer, reset_peak, resident_bytes
-    from pykeen_nonsampling.recipes import model_defaults
+    from pykeen_nonsampling.defaults import model_defaults
 
     logging.disable(logging.WARNING)
     loop, model = configuration["loop"], configuration["model"]

@@ -35,11 +35,13 @@ from pykeen.models import model_resolver
 from pykeen.training import training_loop_resolver
 from pykeen.triples import CoreTriplesFactory
 
-from pykeen_nonsampling import planning
 from pykeen_nonsampling.cli.timing import reset_peak, resident_bytes
-from pykeen_nonsampling.ranks import Ranks, join
-from pykeen_nonsampling.recipes import model_defaults
-from pykeen_nonsampling.sharding import divide
+from pykeen_nonsampling.defaults import model_defaults
+from pykeen_nonsampling.distributed.group import Ranks, join
+from pykeen_nonsampling.distributed.shards import divide
+from pykeen_nonsampling.memory.dry_run import outline as outline_model
+from pykeen_nonsampling.memory.task import Counts
+from pykeen_nonsampling.memory.traffic import estimate_traffic
 
 RESULTS = Path(__file__).parents[1] / "docs" / "benchmark"
 FILE = RESULTS / "sharding.jsonl"
@@ -77,7 +79,7 @@ def measure(ranks: Ranks, model: str, loop: str, dim: int, epochs: int, sizes: t
     trained.train(shard, num_epochs=1 + epochs, use_tqdm=False, continue_training=True)
     rest = time.perf_counter() - began
     memory = resident_bytes("VmHWM") - before
-    outline = planning.outline(cls, kwargs, shard, partial(loop_cls.plan_task, None))
+    outline = outline_model(cls, kwargs, shard, partial(loop_cls.plan_task, None))
     triples = shard.mapped_triples.numel() * 8 + shard.by_tail.numel() * 8
     return dict(
         memory=memory,
@@ -142,14 +144,14 @@ def project() -> None:
     for graph, (entities, relations, triples) in LARGE.items():
         for size, sharded in WAYS[graph]:
             # as many queries as triples, at most
-            whole = planning.Counts(entities, relations, triples, (triples, triples))
+            whole = Counts(entities, relations, triples, (triples, triples))
             counts = whole.shard(size) if sharded else whole.parallel(size)
             cls: Any = model_resolver.lookup("DistMult")
             loop: Any = training_loop_resolver.lookup("nonsampling")
             kwargs = {**model_defaults(cls), "embedding_dim": DIM}
-            outline = planning.outline(cls, kwargs, counts.factory(), partial(loop.plan_task, None), counts)
+            outline = outline_model(cls, kwargs, counts.factory(), partial(loop.plan_task, None), counts)
             memory = outline.memory().training + 24 * counts.num_triples * (1 + sharded)
-            sent = planning.estimate_traffic(outline, size).total
+            sent = estimate_traffic(outline, size).total
             # the Gram matrix of all entities, and twice as much for its gradient
             seconds = (6 * entities * DIM**2 / OPERATIONS + triples / VISITS) / (CORES * size)
             click.echo(

@@ -11,28 +11,28 @@ if "pykeen.datasets" not in sys.modules:
 
 if TYPE_CHECKING:
     from .datasets import AllEntities, SyntheticGraph
-    from .evaluation import FactorizedRankBasedEvaluator
     from .factorizations import Factorization, Moments, NotDecomposableError, factorization_resolver
     from .losses import MomentLoss, NonSamplingLoss, StandardizedLoss
-    from .objectives import Objective
-    from .prediction import predict_targets
+    from .losses.objective import Objective
+    from .ranking.evaluator import FactorizedRankBasedEvaluator
+    from .ranking.predict import predict_targets
     from .training import NonSamplingLCWATrainingLoop, NonSamplingTrainingLoop
 
 _MODULES = {
     "AllEntities": "datasets",
     "Factorization": "factorizations",
-    "FactorizedRankBasedEvaluator": "evaluation",
+    "FactorizedRankBasedEvaluator": "ranking.evaluator",
     "MomentLoss": "losses",
     "Moments": "factorizations",
     "NonSamplingLCWATrainingLoop": "training",
     "NonSamplingLoss": "losses",
     "NonSamplingTrainingLoop": "training",
     "NotDecomposableError": "factorizations",
-    "Objective": "objectives",
+    "Objective": "losses",
     "StandardizedLoss": "losses",
     "SyntheticGraph": "datasets",
     "factorization_resolver": "factorizations",
-    "predict_targets": "prediction",
+    "predict_targets": "ranking.predict",
 }
 
 __all__ = [

@@ -33,17 +33,6 @@ from class_resolver.contrib.torch import activation_resolver
 from click.core import ParameterSource
 from torch import nn
 
-__all__ = [
-    "before_models",
-    "cheap_garbage_collection",
-    "quiet_schedulers",
-    "register_identity",
-    "when_imported",
-    "with_gradient_clipping",
-    "without_command_line_defaults",
-]
-
-
 # PyKEEN 1.11.1 loads entry points from one group only, that of datasets, and in the middle of its own imports.
 # Proposal: resolvers for training loops, losses and evaluators that load entry points, as the one for datasets does.
 

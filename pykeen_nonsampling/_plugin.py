@@ -41,8 +41,8 @@ def wrap_pipeline(module: ModuleType) -> None:
     """Let pipeline() start from this package's recipe, for its own training loops, and record what was derived."""
     from pykeen.datasets import get_dataset
 
-    from .ranks import Ranks
-    from .recipes import check_size, complete, difference
+    from .defaults import check_size, complete, difference
+    from .distributed.group import Ranks
     from .recording import RecordedResult
     from .training.base import derived
     from .training.checkpoints import prepare
@@ -81,8 +81,8 @@ def wrap_pipeline(module: ModuleType) -> None:
 
 def wrap_study(module: ModuleType) -> None:
     """Let hpo_pipeline() search what suits graph and model, for its own training loops."""
-    from .recipes import difference
-    from .search import complete_study
+    from .defaults import difference
+    from .hpo import complete_study
 
     def run(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> Any:
         completed = complete_study(kwargs)
@@ -94,7 +94,7 @@ def wrap_study(module: ModuleType) -> None:
 
 def _wrap(module: ModuleType, name: str, run: Callable[[Callable[..., Any], Mapping[str, Any]], Any]) -> None:
     """Run one of PyKEEN's functions differently, for this package's training loops only."""
-    from .recipes import is_ours
+    from .defaults import is_ours
 
     function = getattr(module, name)
 
@@ -126,7 +126,7 @@ except Exception as error:
     report(error)
 else:
     register_identity()
-    when_imported("pykeen.evaluation", if_possible(lambda _: import_module("pykeen_nonsampling.evaluation")))
+    when_imported("pykeen.evaluation", if_possible(lambda _: import_module("pykeen_nonsampling.ranking.evaluator")))
     when_imported("pykeen.training", if_possible(lambda _: import_module("pykeen_nonsampling.training")))
     when_imported("pykeen.pipeline.api", if_possible(wrap_pipeline))
     when_imported("pykeen.hpo.hpo", if_possible(wrap_study))

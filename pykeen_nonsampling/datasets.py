@@ -11,13 +11,6 @@ from pykeen.datasets.base import Dataset, EagerDataset, PackedZipRemoteDataset, 
 from pykeen.triples import TriplesFactory
 from torch import Tensor
 
-__all__ = [
-    "AllEntities",
-    "Dropped",
-    "SyntheticGraph",
-    "find_dropped",
-]
-
 
 @parse_docdata
 class AllEntities(EagerDataset):

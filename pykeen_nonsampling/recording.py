@@ -12,10 +12,6 @@ from pykeen.pipeline.api import PipelineResult
 
 from .losses import describe
 
-__all__ = [
-    "RecordedResult",
-]
-
 
 @dataclass
 class RecordedResult(PipelineResult):

@@ -31,11 +31,12 @@ from pykeen_nonsampling import (
     Objective,
 )
 from pykeen_nonsampling.factorizations import DistMultFactorization, ScoreMoments, factorize
-from pykeen_nonsampling.features import features
-from pykeen_nonsampling.objectives import Scores
-from pykeen_nonsampling.sweep import PlainSweep, Sweep
-from pykeen_nonsampling.sweep.fused import FusedSweep
-from pykeen_nonsampling.sweep.products import GatherProducts, SparseProducts
+from pykeen_nonsampling.factorizations.features import features
+from pykeen_nonsampling.losses.objective import Scores
+from pykeen_nonsampling.sweeps.numba.sweep import FusedSweep
+from pykeen_nonsampling.sweeps.plain import PlainSweep
+from pykeen_nonsampling.sweeps.problem import Sweep
+from pykeen_nonsampling.sweeps.products import GatherProducts, SparseProducts
 from pykeen_nonsampling.training import FactorizedTrainingLoop
 
 TOLERANCE = dict(rtol=1e-9, atol=1e-9)

@@ -16,7 +16,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 
 #: What takes seconds to import, also what PyTorch imports in the first step of an optimizer
-PRELOADED = ["pykeen.cli", "pykeen.hpo", "pykeen_nonsampling.cli", "pykeen_nonsampling.sweep.fused", "torch._dynamo"]
+PRELOADED = ["pykeen.cli", "pykeen.hpo", "pykeen_nonsampling.cli", "pykeen_nonsampling.sweeps.numba.sweep", "torch._dynamo"]
 
 
 def run(*command: str, cwd: Path) -> str:
@@ -88,7 +88,7 @@ class PythonProcess:
 
 def _be(arguments: tuple[str, ...], cwd: Path, environment: Mapping[str, str], output: Path, errors: Path) -> None:
     """Be the interpreter."""
-    from pykeen_nonsampling.sweep import threads
+    from pykeen_nonsampling.sweeps.numba import threads
 
     os.chdir(cwd)
     os.environ.update(environment)

@@ -12,7 +12,7 @@ from pykeen.triples.weights import LossWeighter
 from torch import Tensor
 
 from pykeen_nonsampling import Factorization, MomentLoss, NonSamplingLoss
-from pykeen_nonsampling.features import features
+from pykeen_nonsampling.factorizations.features import features
 from pykeen_nonsampling.losses import as_exponent
 
 

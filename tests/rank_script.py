@@ -21,7 +21,7 @@ from pykeen_nonsampling import (
     NonSamplingTrainingLoop,
     StandardizedLoss,
 )
-from pykeen_nonsampling.recipes import model_defaults
+from pykeen_nonsampling.defaults import model_defaults
 
 CLOSED, LOCAL = NonSamplingTrainingLoop, NonSamplingLCWATrainingLoop
 DOUBLE, SINGLE = torch.float64, torch.float32

@@ -15,7 +15,7 @@ from pykeen.training.callbacks import TrainingCallback
 from torch import distributed
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from pykeen_nonsampling.ranks import join
+from pykeen_nonsampling.distributed.group import join
 
 CONFIGURATION: dict[str, Any] = dict(
     dataset="nations",

@@ -25,12 +25,12 @@ from pykeen_nonsampling import (
     NonSamplingLoss,
     NonSamplingTrainingLoop,
     StandardizedLoss,
-    sharding,
 )
-from pykeen_nonsampling.ranks import Ranks
-from pykeen_nonsampling.recipes import model_defaults
-from pykeen_nonsampling.sharding import divide
-from pykeen_nonsampling.sweep import sharded
+from pykeen_nonsampling.defaults import model_defaults
+from pykeen_nonsampling.distributed import shards as sharding
+from pykeen_nonsampling.distributed import sweep as sharded
+from pykeen_nonsampling.distributed.group import Ranks
+from pykeen_nonsampling.distributed.shards import divide
 
 CLOSED, LOCAL = NonSamplingTrainingLoop, NonSamplingLCWATrainingLoop
 DOUBLE, SINGLE = torch.float64, torch.float32

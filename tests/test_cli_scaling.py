@@ -16,8 +16,9 @@ from pykeen.models import ComplEx
 
 from pykeen_nonsampling import NonSamplingLCWATrainingLoop
 from pykeen_nonsampling.cli import main, scaling
-from pykeen_nonsampling.planning import estimate_traffic, outline
-from pykeen_nonsampling.recipes import model_defaults
+from pykeen_nonsampling.defaults import model_defaults
+from pykeen_nonsampling.memory.dry_run import outline
+from pykeen_nonsampling.memory.traffic import estimate_traffic
 
 
 def benchmark(*arguments: str) -> Result:

@@ -18,8 +18,10 @@ import pytest
 from commands import ROOT, run, run_python
 
 import pykeen_nonsampling
-from pykeen_nonsampling import cli, recipes, weighting
+from pykeen_nonsampling import cli
+from pykeen_nonsampling import defaults as recipes
 from pykeen_nonsampling.factorizations import factorization_resolver
+from pykeen_nonsampling.losses import weights as weighting
 
 FENCE = re.compile(r"^( *`{3,})(\S*)[^\n]*\n(.*?)^\1$", flags=re.MULTILINE | re.DOTALL)
 PAGES = {str(path.relative_to(ROOT)): path for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}

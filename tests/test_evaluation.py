@@ -16,9 +16,10 @@ from pykeen.nn.modules import DistMultInteraction
 from pykeen.pipeline import pipeline
 from pykeen.typing import LABEL_HEAD, LABEL_TAIL, RANK_OPTIMISTIC, RANK_PESSIMISTIC
 
-from pykeen_nonsampling import ranking, scoring
-from pykeen_nonsampling.evaluation import FactorizedRankBasedEvaluator
 from pykeen_nonsampling.factorizations import DistMultFactorization
+from pykeen_nonsampling.ranking import candidates as scoring
+from pykeen_nonsampling.ranking import ranks as ranking
+from pykeen_nonsampling.ranking.evaluator import FactorizedRankBasedEvaluator
 
 XAVIER = dict(entity_initializer="xavier_normal", relation_initializer="xavier_normal")
 MODELS: dict[str, dict[str, Any]] = {

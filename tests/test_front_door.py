@@ -16,7 +16,7 @@ from pykeen.nn.modules import TransEInteraction
 from pykeen.pipeline import pipeline, pipeline_from_config
 
 from pykeen_nonsampling import NonSamplingLoss, NonSamplingTrainingLoop
-from pykeen_nonsampling.recipes import learning_rate
+from pykeen_nonsampling.defaults import learning_rate
 
 FREE = dict(entity_constrainer=None, regularizer=None)
 SETTINGS: dict[str, Any] = dict(

@@ -14,9 +14,10 @@ from pykeen.losses import Loss, MarginRankingLoss, MSELoss, loss_resolver
 from pykeen.pipeline import pipeline
 
 from pykeen_nonsampling import NonSamplingLoss
+from pykeen_nonsampling.factorizations.moments import ScoreMoments
 from pykeen_nonsampling.losses import check_loss
-from pykeen_nonsampling.moments import ScoreMoments
-from pykeen_nonsampling.objectives import Objective, Scores, SquaredObjective
+from pykeen_nonsampling.losses.objective import Objective, Scores
+from pykeen_nonsampling.losses.squared import SquaredObjective
 
 
 @pytest.fixture

@@ -15,11 +15,16 @@ from pykeen.models import CP, RESCAL, DistMult, QuatE, RotatE, TransE, TuckER
 from pykeen.pipeline import pipeline
 from pykeen.triples import CoreTriplesFactory
 
-from pykeen_nonsampling import NonSamplingLCWATrainingLoop, SyntheticGraph, planning
-from pykeen_nonsampling.planning import Counts, Task, format_bytes, largest_dimension, outline
-from pykeen_nonsampling.recipes import model_defaults
-from pykeen_nonsampling.search import fits
-from pykeen_nonsampling.sweep import free_memory, memory
+from pykeen_nonsampling import NonSamplingLCWATrainingLoop, SyntheticGraph
+from pykeen_nonsampling.defaults import model_defaults
+from pykeen_nonsampling.hpo import fits
+from pykeen_nonsampling.memory import free as memory
+from pykeen_nonsampling.memory import room
+from pykeen_nonsampling.memory.dry_run import outline, outline_instance
+from pykeen_nonsampling.memory.free import free_memory
+from pykeen_nonsampling.memory.outline import format_bytes
+from pykeen_nonsampling.memory.room import largest_dimension
+from pykeen_nonsampling.memory.task import Counts, Task
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
 
@@ -120,7 +125,7 @@ class TestFree:
     def test_limits_of_the_process(self, tmp_path: Path, limit: str) -> None:
         code = f"""
 import resource, torch
-from pykeen_nonsampling.sweep import free_memory
+from pykeen_nonsampling.memory.free import free_memory
 before = free_memory(torch.device("cpu"))
 resource.setrlimit(resource.{limit}, (8 * 2**30, 8 * 2**30))
 print(before, free_memory(torch.device("cpu")))
@@ -205,7 +210,7 @@ class TestRefusal:
         with pytest.raises(ValueError, match=r"DistMult with 1000000000 dimensions needs about .* TB") as info:
             pipeline(**self.settings, training_loop=loop, model_kwargs=dict(embedding_dim=10**9))
         assert "14 entities, 55 relations and 1,592 triples" in str(info.value)
-        monkeypatch.setattr(planning.room, "free_memory", lambda _: 2**24)
+        monkeypatch.setattr(room, "free_memory", lambda _: 2**24)
         with pytest.raises(ValueError, match=r"Use at most \d+ dimensions") as info:
             pipeline(**self.settings, training_loop=loop, model_kwargs=dict(embedding_dim=10**5))
         largest = int(str(info.value).partition("embedding_dim=")[2].partition(")")[0])
@@ -218,7 +223,7 @@ class TestRefusal:
         loop = NonSamplingLCWATrainingLoop(
             model=DistMult(triples_factory=nations, embedding_dim=200, random_seed=0), triples_factory=nations
         )
-        monkeypatch.setattr(planning.room, "free_memory", lambda _: 2**19)
+        monkeypatch.setattr(room, "free_memory", lambda _: 2**19)
         with pytest.raises(ValueError, match=r"DistMult with 200 dimensions needs about .*Use at most \d+ dimensions"):
             loop.train(nations, num_epochs=1, use_tqdm=False)
 
@@ -228,15 +233,15 @@ class TestRefusal:
             model=RESCAL(triples_factory=large, embedding_dim=2, random_seed=0), triples_factory=large, memory_budget=2**40
         )
         counts = Counts.of(large)
-        least = planning.check_room(loop, counts, Task())
+        least = room.check_room(loop, counts, Task())
         assert least == 2**40
-        outlined = planning.dry_run.outline_instance(loop, counts, Task(sides=2))
-        room = outlined.memory(memory_budget=1).training + 1000
-        monkeypatch.setattr(planning.room, "free_memory", lambda _: room)
+        outlined = outline_instance(loop, counts, Task(sides=2))
+        space = outlined.memory(memory_budget=1).training + 1000
+        monkeypatch.setattr(room, "free_memory", lambda _: space)
         with pytest.raises(
             ValueError, match=r"Set a smaller budget for blocks, e.g. training_loop_kwargs=dict\(memory_budget="
         ):
-            planning.check_room(loop, counts, Task())
+            room.check_room(loop, counts, Task())
 
 
 @linux

@@ -2,7 +2,7 @@
 
 import torch
 
-from pykeen_nonsampling.moments import PANEL, Moments, Weights, add_gram, gram, mirror
+from pykeen_nonsampling.factorizations.moments import PANEL, Moments, Weights, add_gram, gram, mirror
 
 
 def test_gram() -> None:

@@ -13,8 +13,10 @@ from pykeen.pipeline import pipeline
 from torch import Tensor
 
 from pykeen_nonsampling import MomentLoss, NonSamplingLoss, Objective, StandardizedLoss
-from pykeen_nonsampling.moments import ScoreMoments
-from pykeen_nonsampling.objectives import Scores, SquaredObjective, sum_of_norms
+from pykeen_nonsampling.factorizations.moments import ScoreMoments
+from pykeen_nonsampling.losses.objective import Scores
+from pykeen_nonsampling.losses.penalties import sum_of_norms
+from pykeen_nonsampling.losses.squared import SquaredObjective
 
 
 class TestSquared(ObjectiveTestCase):

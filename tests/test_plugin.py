@@ -22,11 +22,13 @@ pykeen.evaluation pykeen.hpo pykeen.hpo.hpo pykeen.losses pykeen.models pykeen.m
 pykeen.nn.representation pykeen.pipeline pykeen.pipeline.api pykeen.predict pykeen.regularizers pykeen.sampling
 pykeen.stoppers pykeen.trackers
 pykeen.training pykeen.training.callbacks pykeen.training.lcwa pykeen.training.training_loop pykeen.triples
-pykeen_nonsampling pykeen_nonsampling.datasets pykeen_nonsampling.recipes pykeen_nonsampling.factorizations
-pykeen_nonsampling.evaluation pykeen_nonsampling.losses pykeen_nonsampling.features pykeen_nonsampling._plugin
-pykeen_nonsampling.training pykeen_nonsampling.training.closed_world pykeen_nonsampling.cli pykeen_nonsampling.recording
-pykeen_nonsampling.objectives pykeen_nonsampling.search pykeen_nonsampling.sweep pykeen_nonsampling.triples
-pykeen_nonsampling.tuning pykeen_nonsampling.weighting pykeen_nonsampling.scoring pykeen_nonsampling.prediction
+pykeen_nonsampling pykeen_nonsampling.datasets pykeen_nonsampling.defaults pykeen_nonsampling.factorizations
+pykeen_nonsampling.factorizations.features pykeen_nonsampling._plugin pykeen_nonsampling.graph.index
+pykeen_nonsampling.losses pykeen_nonsampling.losses.weights pykeen_nonsampling.sweeps.plain
+pykeen_nonsampling.distributed.group pykeen_nonsampling.training pykeen_nonsampling.training.closed_world
+pykeen_nonsampling.ranking.evaluator
+pykeen_nonsampling.ranking.predict pykeen_nonsampling.ranking.candidates pykeen_nonsampling.memory.room
+pykeen_nonsampling.recording pykeen_nonsampling.hpo pykeen_nonsampling.tuning pykeen_nonsampling.cli
 """.split()
 
 #: Imports a module first, with nothing of PyKEEN or ours imported before, and then uses PyKEEN

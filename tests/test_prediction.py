@@ -14,8 +14,9 @@ from pykeen.triples import CoreTriplesFactory, TriplesFactory
 from pykeen.typing import LABEL_HEAD, LABEL_TAIL
 
 import pykeen_nonsampling
-from pykeen_nonsampling import NotDecomposableError, predict_targets, scoring
-from pykeen_nonsampling.recipes import required_kwargs
+from pykeen_nonsampling import NotDecomposableError, predict_targets
+from pykeen_nonsampling.defaults import required_kwargs
+from pykeen_nonsampling.ranking import candidates as scoring
 
 MODELS = ["DistMult", "ComplEx", "SimplE", "TransE", "RotatE", "MuRE", "RESCAL", "TuckER", "QuatE"]
 ENDS = pytest.mark.parametrize("target", [LABEL_HEAD, LABEL_TAIL])

@@ -16,8 +16,10 @@ from rank_script import CASES
 from restart_script import CONFIGURATION
 
 from pykeen_nonsampling.cli import main
-from pykeen_nonsampling.ranks import Ranks
-from pykeen_nonsampling.triples import Batch, Side, TripleIndex
+from pykeen_nonsampling.distributed.group import Ranks
+from pykeen_nonsampling.graph.batches import Batch
+from pykeen_nonsampling.graph.index import TripleIndex
+from pykeen_nonsampling.graph.sides import Side
 
 pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="PyTorch without distributed training")
 

@@ -18,9 +18,10 @@ from pykeen.pipeline import pipeline
 from pykeen.trackers import PythonResultTracker
 from pykeen.utils import flatten_dictionary
 
-from pykeen_nonsampling import NonSamplingLCWATrainingLoop, NonSamplingLoss, recipes
+from pykeen_nonsampling import NonSamplingLCWATrainingLoop, NonSamplingLoss
+from pykeen_nonsampling import defaults as recipes
+from pykeen_nonsampling.defaults import REQUIRED, SUITABLE, complete, difference, learning_rate
 from pykeen_nonsampling.factorizations import factorize
-from pykeen_nonsampling.recipes import REQUIRED, SUITABLE, complete, difference, learning_rate
 
 NAMES: dict[str, Any] = dict(dataset="nations", model="TransE", training_loop="nonsamplinglcwa", epochs=30)
 

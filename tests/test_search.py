@@ -11,22 +11,11 @@ from pykeen.hpo import hpo_pipeline
 from pykeen.models import RESCAL
 from pykeen.training import training_loop_resolver
 
-from pykeen_nonsampling import (
-    NonSamplingLCWATrainingLoop,
-    NonSamplingLoss,
-    NotDecomposableError,
-    StandardizedLoss,
-    search,
-)
-from pykeen_nonsampling.planning import outline
-from pykeen_nonsampling.recipes import model_defaults
-from pykeen_nonsampling.search import (
-    LEARNING_RATES,
-    complete_study,
-    default_weights,
-    limit_sizes,
-    loss_ranges,
-)
+from pykeen_nonsampling import NonSamplingLCWATrainingLoop, NonSamplingLoss, NotDecomposableError, StandardizedLoss
+from pykeen_nonsampling import hpo as search
+from pykeen_nonsampling.defaults import model_defaults
+from pykeen_nonsampling.hpo import LEARNING_RATES, complete_study, default_weights, limit_sizes, loss_ranges
+from pykeen_nonsampling.memory.dry_run import outline
 
 STUDY: dict[str, Any] = dict(dataset="nations", model="ComplEx", training_loop="nonsamplinglcwa")
 

@@ -19,10 +19,10 @@ from shard_script import CASES
 
 from pykeen_nonsampling import NonSamplingLCWATrainingLoop, NonSamplingTrainingLoop
 from pykeen_nonsampling.cli import main
-from pykeen_nonsampling.ranks import Ranks
-from pykeen_nonsampling.sharding import Sharding, ShardingError, divide
-from pykeen_nonsampling.sweep.sharded import _split
-from pykeen_nonsampling.triples import TripleIndex
+from pykeen_nonsampling.distributed.group import Ranks
+from pykeen_nonsampling.distributed.shards import Sharding, ShardingError, divide
+from pykeen_nonsampling.distributed.sweep import _split
+from pykeen_nonsampling.graph.index import TripleIndex
 
 pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="PyTorch without distributed training")
 

@@ -23,22 +23,20 @@ from torch import Tensor
 
 from pykeen_nonsampling import NonSamplingLoss, NonSamplingTrainingLoop, Objective
 from pykeen_nonsampling.factorizations import factorize
-from pykeen_nonsampling.moments import Moments
-from pykeen_nonsampling.objectives import Scores, SquaredObjective
-from pykeen_nonsampling.sweep import (
-    PlainSweep,
-    Problem,
-    fastest_sweep,
-    free_memory,
-    kernels,
-    plain,
-    plan,
-    ranges,
-    sum_of_costs,
-)
-from pykeen_nonsampling.sweep.fused import FusedSweep
-from pykeen_nonsampling.sweep.products import GatherProducts, SparseProducts, products_for
-from pykeen_nonsampling.triples import Ranges, Side, SideWeights, TripleIndex
+from pykeen_nonsampling.factorizations.moments import Moments
+from pykeen_nonsampling.graph.index import TripleIndex
+from pykeen_nonsampling.graph.sides import Ranges, Side, SideWeights
+from pykeen_nonsampling.losses.objective import Scores
+from pykeen_nonsampling.losses.squared import SquaredObjective
+from pykeen_nonsampling.memory.free import free_memory
+from pykeen_nonsampling.sweeps import plain, ranges
+from pykeen_nonsampling.sweeps.choice import fastest_sweep
+from pykeen_nonsampling.sweeps.numba import kernels
+from pykeen_nonsampling.sweeps.numba import order as plan
+from pykeen_nonsampling.sweeps.numba.sweep import FusedSweep
+from pykeen_nonsampling.sweeps.plain import PlainSweep
+from pykeen_nonsampling.sweeps.problem import Problem, sum_of_costs
+from pykeen_nonsampling.sweeps.products import GatherProducts, SparseProducts, products_for
 
 #: A part of Nations
 INDEX = TripleIndex.from_factory(Nations().training, num_entities=14, num_relations=55).take(slice(0, 90))
@@ -226,7 +224,7 @@ class TestFusedSweep:
         """Others would wait forever for threads that are not there, and so may PyTorch."""
         code = """
             import os, torch
-            from pykeen_nonsampling.sweep.threads import num_threads, warn_if_forked
+            from pykeen_nonsampling.sweeps.numba.threads import num_threads, warn_if_forked
             warn_if_forked()
             torch.set_num_threads(2)
             assert num_threads() == 2, "no OpenMP"
@@ -313,7 +311,7 @@ class TestFastestSweep:
     def test_plain_if_numba_cannot_be_imported(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        monkeypatch.setitem(sys.modules, "pykeen_nonsampling.sweep.fused", None)
+        monkeypatch.setitem(sys.modules, "pykeen_nonsampling.sweeps.numba.sweep", None)
         assert isinstance(fastest_sweep(), PlainSweep)
         assert "Numba is installed, but cannot be imported" in caplog.text
 

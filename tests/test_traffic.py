@@ -13,7 +13,9 @@ from commands import run_ranks
 from pykeen.datasets import Nations
 from traffic_script import CASES, model_kwargs
 
-from pykeen_nonsampling.planning import Counts, estimate_traffic, outline
+from pykeen_nonsampling.memory.dry_run import outline
+from pykeen_nonsampling.memory.task import Counts
+from pykeen_nonsampling.memory.traffic import estimate_traffic
 
 pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="PyTorch without distributed training")
 

@@ -26,7 +26,7 @@ from torch import Tensor
 from worlds import World
 
 from pykeen_nonsampling import NonSamplingLoss, NonSamplingTrainingLoop
-from pykeen_nonsampling.training.advice import advise_smaller_scores
+from pykeen_nonsampling.training.messages import advise_smaller_scores
 
 FACTORY = GRAPHS["ordinary"]
 

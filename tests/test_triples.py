@@ -10,8 +10,10 @@ from graphs import GRAPHS
 from pykeen.datasets import Nations
 from torch import Tensor
 
-from pykeen_nonsampling import triples as module
-from pykeen_nonsampling.triples import Batch, Batches, Side, SideWeights, TripleIndex
+from pykeen_nonsampling.graph import index as module
+from pykeen_nonsampling.graph.batches import Batch, Batches
+from pykeen_nonsampling.graph.index import TripleIndex
+from pykeen_nonsampling.graph.sides import Side, SideWeights
 
 
 def as_set(triples: Tensor) -> set[tuple[int, ...]]:

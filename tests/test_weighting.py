@@ -13,11 +13,10 @@ from pykeen.models import ComplEx, DistMult, Model, TransE
 from pykeen.triples import CoreTriplesFactory
 
 from pykeen_nonsampling import NonSamplingLCWATrainingLoop, NonSamplingLoss, NonSamplingTrainingLoop, StandardizedLoss
-from pykeen_nonsampling.census import Census
+from pykeen_nonsampling.graph.frequencies import Census
+from pykeen_nonsampling.graph.sides import Side
 from pykeen_nonsampling.losses import AutomaticLoss
-from pykeen_nonsampling.planning import Counts
-from pykeen_nonsampling.triples import Side
-from pykeen_nonsampling.weighting import (
+from pykeen_nonsampling.losses.weights import (
     CONSTANTS,
     choose_loss,
     closed_world_defaults,
@@ -26,6 +25,7 @@ from pykeen_nonsampling.weighting import (
     suitable_loss,
     weigh_triples,
 )
+from pykeen_nonsampling.memory.task import Counts
 
 FACTORY = GRAPHS["ordinary"]
 

@@ -12,9 +12,9 @@ from pykeen.models import ComplEx, SimplE
 from torch import distributed
 
 from pykeen_nonsampling import NonSamplingLCWATrainingLoop, NonSamplingLoss, NonSamplingTrainingLoop
-from pykeen_nonsampling.ranks import Ranks
-from pykeen_nonsampling.recipes import model_defaults
-from pykeen_nonsampling.sharding import divide
+from pykeen_nonsampling.defaults import model_defaults
+from pykeen_nonsampling.distributed.group import Ranks
+from pykeen_nonsampling.distributed.shards import divide
 
 CLOSED, LOCAL = NonSamplingTrainingLoop, NonSamplingLCWATrainingLoop
 

@@ -8,10 +8,6 @@ import click
 
 from . import benchmark, compare, models, plan, reproduce, train, tune
 
-__all__ = [
-    "main",
-]
-
 
 class Commands(click.Group):
     """Commands whose errors are messages, also those that nobody has thought of."""

@@ -13,17 +13,13 @@ import click
 from pykeen.datasets import dataset_resolver
 from pykeen.models import model_resolver
 
-from ..ranks import RankError
+from ..distributed.group import RankError
 from .console import POSITIVE, check_evaluation, check_matplotlib, load, lookup, silence
 from .files import check_free, check_writable, force_option
 from .quality import QUALITY_DEFAULTS, measure_quality
 from .scaling import RANKS, Scaling, check_ranks
 from .speed import Benchmark, Settings
 from .timing import check_model
-
-__all__ = [
-    "command",
-]
 
 #: What else can be measured instead: the options that are only for it, and others that have an effect on it
 INSTEAD: Mapping[str, tuple[set[str], set[str]]] = {

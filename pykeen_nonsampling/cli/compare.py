@@ -16,16 +16,11 @@ from pykeen.models import model_resolver
 from pykeen.pipeline import pipeline
 from pykeen.training import NonFiniteLossError
 
-from ..recipes import model_defaults
+from ..defaults import model_defaults
 from .console import POSITIVE, check_evaluation, check_literals, check_matplotlib, load, lookup, silence
 from .curves import MRR, SECONDS, LearningCurve
 from .files import TRIPLES, check_free, check_triples, check_writable, force_option
 from .plots import plot_curves
-
-__all__ = [
-    "Comparison",
-    "command",
-]
 
 #: the column of each metric, and its name in PyKEEN
 METRICS: Mapping[str, str] = {

@@ -25,19 +25,6 @@ from pykeen.version import get_version
 
 from ..datasets import find_dropped
 
-__all__ = [
-    "POSITIVE",
-    "check_evaluation",
-    "check_literals",
-    "check_matplotlib",
-    "load",
-    "lookup",
-    "machine",
-    "make_figure",
-    "parse_argument",
-    "silence",
-]
-
 
 class _Positive(click.FloatRange):
     """A number that is positive and finite."""

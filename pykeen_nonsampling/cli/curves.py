@@ -10,17 +10,9 @@ import torch
 from pykeen.evaluation import Evaluator, RankBasedEvaluator
 from pykeen.training import TrainingCallback, TrainingLoop
 from pykeen.triples import CoreTriplesFactory
+from typing_extensions import override
 
-from ..evaluation import FactorizedRankBasedEvaluator
-
-__all__ = [
-    "MRR",
-    "SECONDS",
-    "LearningCurve",
-    "OutOfTime",
-    "TimedCurve",
-    "choose_clock",
-]
+from ..ranking.evaluator import FactorizedRankBasedEvaluator
 
 #: PyKEEN's name of the mean reciprocal rank
 MRR = "both.realistic.inverse_harmonic_mean_rank"
@@ -59,13 +51,13 @@ class LearningCurve(TrainingCallback):
         self.points: list[dict[str, float]] = []
         self.seconds = 0.0
 
-    # docstr-coverage: inherited
-    def register_training_loop(self, training_loop: TrainingLoop) -> None:  # noqa: D102
+    @override
+    def register_training_loop(self, training_loop: TrainingLoop) -> None:
         super().register_training_loop(training_loop)
         self._last = self.clock()
 
-    # docstr-coverage: inherited
-    def post_epoch(self, epoch: int, epoch_loss: float, **kwargs: Any) -> None:  # noqa: D102
+    @override
+    def post_epoch(self, epoch: int, epoch_loss: float, **kwargs: Any) -> None:
         self._pause()
         if epoch == 1 or epoch % self.frequency == 0:
             self._evaluate(epoch=epoch)
@@ -109,8 +101,8 @@ class TimedCurve(LearningCurve):
         self.marks = list(marks)
         self.steps = 0
 
-    # docstr-coverage: inherited
-    def pre_batch(self, **kwargs: Any) -> None:  # noqa: D102
+    @override
+    def pre_batch(self, **kwargs: Any) -> None:
         if self.steps and self.seconds + self.clock() - self._last >= self.marks[0]:
             self._pause()
             self._evaluate(step=self.steps)
@@ -122,7 +114,7 @@ class TimedCurve(LearningCurve):
             self._last = self.clock()
         self.steps += 1
 
-    # docstr-coverage: inherited
-    def post_epoch(self, epoch: int, epoch_loss: float, **kwargs: Any) -> None:  # noqa: D102
+    @override
+    def post_epoch(self, epoch: int, epoch_loss: float, **kwargs: Any) -> None:
         # epochs take different times
         pass

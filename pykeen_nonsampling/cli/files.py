@@ -15,14 +15,6 @@ from typing import IO, Any
 import click
 from pykeen.triples.triples_factory import INVERSE_SUFFIX
 
-__all__ = [
-    "TRIPLES",
-    "check_free",
-    "check_triples",
-    "check_writable",
-    "force_option",
-]
-
 #: The type of an option for a file of triples
 TRIPLES = click.Path(exists=True, dir_okay=False, readable=True, path_type=Path)
 

@@ -11,19 +11,14 @@ from pykeen.datasets.nations import Nations, NationsLiteral
 from pykeen.models import LiteralModel, Model, model_resolver
 from pykeen.triples import CoreTriplesFactory
 
+from ..defaults import model_defaults
 from ..factorizations import MatrixFactorization
+from ..factorizations.features import factorize_model, features
 from ..factorizations.support import format_markdown, list_interactions
-from ..features import factorize_model, features
 from ..losses import NonSamplingLoss
-from ..planning import outline
-from ..recipes import model_defaults
+from ..memory.dry_run import outline
 from ..training import FactorizedTrainingLoop, NonSamplingLCWATrainingLoop, NonSamplingTrainingLoop
 from .console import lookup, parse_argument, silence
-
-__all__ = [
-    "command",
-    "inspect_model",
-]
 
 #: What the command sets itself
 RESERVED = "loss", "random_seed", "triples_factory"

@@ -12,15 +12,10 @@ from pykeen.losses import Loss
 from pykeen.models import Model
 from pykeen.triples import CoreTriplesFactory
 
-from ..census import Census
+from ..graph.frequencies import Census
+from ..graph.sides import Side
 from ..training import FactorizedTrainingLoop
-from ..triples import Side
 from .timing import extrapolate, train_epochs
-
-__all__ = [
-    "Pace",
-    "estimate_pace",
-]
 
 #: Graphs with up to so many triples are timed as a whole
 SMALL = 20_000

@@ -17,33 +17,19 @@ from pykeen.training import training_loop_resolver
 from pykeen.triples import CoreTriplesFactory, TriplesFactory
 
 from ..datasets import SyntheticGraph
+from ..defaults import model_defaults
+from ..distributed.shards import ShardingError
 from ..losses import check_loss
-from ..planning import (
-    PARTS,
-    Counts,
-    Memory,
-    Outline,
-    check_divided,
-    default_dimension,
-    estimate_traffic,
-    format_bytes,
-    largest_dimension,
-    outline,
-)
-from ..recipes import model_defaults
-from ..sharding import ShardingError
-from ..sweep import free_memory
+from ..memory.dry_run import outline
+from ..memory.free import free_memory
+from ..memory.outline import PARTS, Memory, Outline, format_bytes
+from ..memory.room import check_divided, default_dimension, largest_dimension
+from ..memory.task import Counts
+from ..memory.traffic import estimate_traffic
 from ..training import FactorizedTrainingLoop
 from .console import load, lookup, parse_argument, silence
 from .files import check_triples
 from .pace import estimate_pace
-
-__all__ = [
-    "Graph",
-    "Plan",
-    "command",
-    "make_plan",
-]
 
 #: A graph of given sizes is estimated from one with at most so many triples
 SAMPLED_TRIPLES = 100_000

@@ -13,12 +13,6 @@ from .console import make_figure
 from .curves import SECONDS
 from .timing import NUM_NEGATIVES
 
-__all__ = [
-    "plot_curves",
-    "plot_growth",
-    "plot_speedup",
-]
-
 
 def plot_speedup(path: Path, results: Sequence[Mapping[str, Any]], label: str, papers: Mapping[str, float]) -> None:
     """Draw how much longer an epoch with sampling takes, next to what [li2021]_ reports.

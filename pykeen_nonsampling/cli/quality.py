@@ -32,25 +32,17 @@ from pykeen.pipeline import pipeline
 from pykeen.training import training_loop_resolver
 
 from .._compat import cheap_garbage_collection
+from ..defaults import is_ours, learning_rate, model_defaults
+from ..hpo import LEARNING_RATES, default_loss, loss_ranges
 from ..losses import MomentLoss
-from ..planning import outline
-from ..recipes import is_ours, learning_rate, model_defaults
-from ..search import LEARNING_RATES, default_loss, loss_ranges
-from ..sweep import free_memory
+from ..memory.dry_run import outline
+from ..memory.free import free_memory
 from ..training import FactorizedTrainingLoop
 from .console import check_evaluation, load, lookup, machine, silence
 from .curves import SECONDS, OutOfTime, TimedCurve, choose_clock
 from .files import check_free, check_writable
 from .plots import plot_curves
 from .timing import check_model
-
-__all__ = [
-    "LOOPS",
-    "QUALITY_DEFAULTS",
-    "Quality",
-    "QualitySettings",
-    "measure_quality",
-]
 
 #: What is compared unless something else is given: it takes some minutes
 QUALITY_DEFAULTS: Mapping[str, Any] = {"dataset": "kinships", "models": ["ComplEx"], "dims": [64], "repeats": 3}

@@ -25,10 +25,6 @@ from .reproduction.storage import RUNS, SETTINGS, OtherSettingsError, Storage
 from .reproduction.training import do, load_graph, warm_up
 from .timing import check_model
 
-__all__ = [
-    "command",
-]
-
 
 @click.command(name="reproduce")
 @click.option(

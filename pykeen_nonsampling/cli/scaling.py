@@ -24,27 +24,24 @@ from pykeen.models import model_resolver
 from pykeen.triples import CoreTriplesFactory
 from torch import distributed
 from tqdm.auto import tqdm
+from typing_extensions import override
 
 from ..datasets import SyntheticGraph
-from ..planning import Counts, check_divided, format_bytes
-from ..ranks import RankError, Ranks
-from ..recipes import model_defaults
-from ..sharding import Sharding, ShardingError, divide
+from ..defaults import model_defaults
+from ..distributed.group import RankError, Ranks
+from ..distributed.shards import Sharding, ShardingError, divide
+from ..memory.outline import format_bytes
+from ..memory.room import check_divided
+from ..memory.task import Counts
 from ..training import NonSamplingLCWATrainingLoop
 from .console import machine
 from .timing import EPOCHS, OPTIMIZER, EpochTimer, reset_peak, resident_bytes
-
-__all__ = [
-    "RANKS",
-    "Scaling",
-    "check_ranks",
-]
 
 #: How long a process waits for another one
 TIMEOUT = timedelta(minutes=10)
 
 #: What takes seconds to import
-PRELOADED = [__name__, "pykeen_nonsampling.sweep.fused", "torch._dynamo"]
+PRELOADED = [__name__, "pykeen_nonsampling.sweeps.numba.sweep", "torch._dynamo"]
 
 
 class _Ranks(click.ParamType):
@@ -255,7 +252,7 @@ class _TimedTrainingLoop(NonSamplingLCWATrainingLoop):
         super().__init__(**kwargs)
         self.timer = EpochTimer()
 
-    # docstr-coverage: inherited
+    @override
     def _train_epoch(self, **kwargs: Any) -> float:  # type: ignore[override]
         loss = super()._train_epoch(**kwargs)
         self.timer.post_epoch(0, loss)

@@ -37,11 +37,6 @@ from .timing import (
     train_epochs,
 )
 
-__all__ = [
-    "Benchmark",
-    "Settings",
-]
-
 #: The speed-up on FB15k-237 over 25 negative samples that [li2021]_ reports
 PAPER_SPEEDUPS: Mapping[str, float] = {"distmult": 66.9, "simple": 60.9, "complex": 42.9, "transe": 22.0}
 

@@ -27,28 +27,15 @@ from pykeen.models import ERModel, LiteralModel, Model, model_resolver
 from pykeen.training import LCWATrainingLoop, SLCWATrainingLoop, TrainingCallback, TrainingLoop
 from pykeen.triples import CoreTriplesFactory
 from torch import Tensor
+from typing_extensions import override
 
 from ..datasets import SyntheticGraph
-from ..evaluation import FactorizedRankBasedEvaluator
+from ..defaults import required_kwargs
 from ..factorizations import Factorization, Moments
-from ..features import factorize_model, features
+from ..factorizations.features import factorize_model, features
 from ..losses import NEGATIVE_WEIGHT, NonSamplingLoss
-from ..recipes import required_kwargs
+from ..ranking.evaluator import FactorizedRankBasedEvaluator
 from ..training import FactorizedTrainingLoop, NonSamplingLCWATrainingLoop, NonSamplingTrainingLoop
-
-__all__ = [
-    "BatchTimer",
-    "EpochTimer",
-    "Quantity",
-    "Subject",
-    "check_model",
-    "in_turns",
-    "make_loop",
-    "measure_peak",
-    "reset_peak",
-    "resident_bytes",
-    "train_epochs",
-]
 
 OPTIMIZER: Mapping[str, Any] = dict(optimizer="Adam", optimizer_kwargs=dict(fused=True))
 
@@ -86,20 +73,20 @@ class BatchTimer(TrainingCallback):
         self.start: float | None = None
         self.seconds = math.nan
 
-    # docstr-coverage: inherited
-    def pre_batch(self, **kwargs: Any) -> None:  # noqa: D102
+    @override
+    def pre_batch(self, **kwargs: Any) -> None:
         if self.start is None:
             self.start = self.clock()
         elif self.timed == self.batches:
             self._stop()
             raise _EnoughBatches
 
-    # docstr-coverage: inherited
-    def post_batch(self, epoch: int, batch: Any, **kwargs: Any) -> None:  # noqa: D102
+    @override
+    def post_batch(self, epoch: int, batch: Any, **kwargs: Any) -> None:
         self.timed += 1
 
-    # docstr-coverage: inherited
-    def post_epoch(self, epoch: int, epoch_loss: float, **kwargs: Any) -> None:  # noqa: D102
+    @override
+    def post_epoch(self, epoch: int, epoch_loss: float, **kwargs: Any) -> None:
         self._stop()
 
     def _stop(self) -> None:
@@ -114,8 +101,8 @@ class EpochTimer(TrainingCallback):
         super().__init__()
         self.ends: list[float] = []
 
-    # docstr-coverage: inherited
-    def post_epoch(self, epoch: int, epoch_loss: float, **kwargs: Any) -> None:  # noqa: D102
+    @override
+    def post_epoch(self, epoch: int, epoch_loss: float, **kwargs: Any) -> None:
         self.ends.append(time.perf_counter())
 
     def median(self) -> float:

@@ -17,19 +17,15 @@ from pykeen.triples import CoreTriplesFactory
 from pykeen.utils import load_configuration
 
 from .._compat import mapped_loading
-from ..evaluation import FactorizedRankBasedEvaluator
-from ..planning import format_bytes
-from ..ranks import RankError, Ranks, join
-from ..recipes import is_ours
-from ..sharding import ShardingError, divide
-from ..training.states import save_whole_model
+from ..defaults import is_ours
+from ..distributed.group import RankError, Ranks, join
+from ..distributed.shards import ShardingError, divide
+from ..distributed.state import save_whole_model
+from ..memory.outline import format_bytes
+from ..ranking.evaluator import FactorizedRankBasedEvaluator
 from .console import POSITIVE, silence
 from .curves import MRR
 from .files import check_free, check_writable, force_option
-
-__all__ = [
-    "command",
-]
 
 #: The metrics to print, by their names in PyKEEN
 METRICS: Mapping[str, str] = {

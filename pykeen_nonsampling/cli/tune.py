@@ -22,10 +22,6 @@ from ..tuning import LAST, METRICS, Graph, Space, Tuner
 from .console import POSITIVE, check_evaluation, check_literals, lookup, make_figure, silence
 from .files import TRIPLES, check_free, check_triples, check_writable
 
-__all__ = [
-    "command",
-]
-
 #: The shares of training, validation and test triples, if there is only one file
 SHARES = 0.8, 0.1, 0.1
 SPLITS = "training", "validation", "testing"

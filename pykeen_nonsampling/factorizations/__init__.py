@@ -1,6 +1,5 @@
 """How a score factorizes: one class per interaction, in families, and the resolver that finds it."""
 
-from ..moments import Moments, ScoreMoments, Weights
 from .base import Factorization, Form, NotDecomposableError
 from .diagonal import (
     AutoSFFactorization,
@@ -28,6 +27,7 @@ from .matrices import (
     RESCALFactorization,
     TuckERFactorization,
 )
+from .moments import Moments, ScoreMoments, Weights
 from .resolver import factorization_resolver, factorize
 from .sums import CrossEFactorization, DistMAFactorization, ProjEFactorization, TransFFactorization
 from .trilinear import Layout, Term, TrilinearFactorization, TrilinearForm

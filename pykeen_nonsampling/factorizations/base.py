@@ -10,16 +10,7 @@ import torch
 from pykeen.nn.modules import Interaction
 from torch import Tensor
 
-from ..moments import Moments, ScoreMoments, Weights
-
-__all__ = [
-    "Factorization",
-    "Form",
-    "NotDecomposableError",
-    "check_complex",
-    "check_real",
-    "find_runs",
-]
+from .moments import Moments, ScoreMoments, Weights
 
 
 class NotDecomposableError(NotImplementedError):

@@ -15,21 +15,10 @@ from pykeen.nn.modules import (
     QuatEInteraction,
 )
 from torch import Tensor
+from typing_extensions import override
 
 from .base import check_complex, check_real
 from .trilinear import Layout, Term, TrilinearFactorization
-
-__all__ = [
-    "COMPLEX_TERMS",
-    "AutoSFFactorization",
-    "BlockDiagonalFactorization",
-    "CPFactorization",
-    "ComplExFactorization",
-    "DistMultFactorization",
-    "HolEFactorization",
-    "QuatEFactorization",
-    "split_complex",
-]
 
 
 class BlockDiagonalFactorization(TrilinearFactorization):
@@ -37,14 +26,14 @@ class BlockDiagonalFactorization(TrilinearFactorization):
 
     family = "block-diagonal"
 
-    # docstr-coverage: inherited
-    def heads(self, *representations: Tensor) -> Tensor:  # noqa: D102
+    @override
+    def heads(self, *representations: Tensor) -> Tensor:
         check_real(type(self.interaction).__name__, *representations)
         vectors = [x.flatten(start_dim=1) for x in representations]
         return vectors[0] if len(vectors) == 1 else torch.cat(vectors, dim=-1)
 
-    # docstr-coverage: inherited
-    def relations(self, *representations: Tensor) -> Tensor:  # noqa: D102
+    @override
+    def relations(self, *representations: Tensor) -> Tensor:
         return self.heads(*representations)
 
 
@@ -94,8 +83,8 @@ class QuatEFactorization(BlockDiagonalFactorization):
         table = self.interaction.table
         self.terms = [Term(i, k, j, -table[i, k, j].item()) for i, k, j in table.nonzero().tolist()]
 
-    # docstr-coverage: inherited
-    def heads(self, *representations: Tensor) -> Tensor:  # noqa: D102
+    @override
+    def heads(self, *representations: Tensor) -> Tensor:
         # one part of all quaternions after the other
         return super().heads(*(x.transpose(-1, -2) for x in representations))
 
@@ -120,14 +109,14 @@ class ComplExFactorization(TrilinearFactorization):
     head_layout = relation_layout = tail_layout = Layout(2)
     terms = COMPLEX_TERMS
 
-    # docstr-coverage: inherited
-    def heads(self, *representations: Tensor) -> Tensor:  # noqa: D102
+    @override
+    def heads(self, *representations: Tensor) -> Tensor:
         check_complex("ComplEx", *representations)
         (x,) = representations
         return split_complex(x)
 
-    # docstr-coverage: inherited
-    def relations(self, *representations: Tensor) -> Tensor:  # noqa: D102
+    @override
+    def relations(self, *representations: Tensor) -> Tensor:
         return self.heads(*representations)
 
 
@@ -148,14 +137,14 @@ class HolEFactorization(ComplExFactorization):
     interaction_cls: ClassVar[type[Interaction]] = HolEInteraction
     feature_size = "d + 2"
 
-    # docstr-coverage: inherited
-    def heads(self, *representations: Tensor) -> Tensor:  # noqa: D102
+    @override
+    def heads(self, *representations: Tensor) -> Tensor:
         check_real("HolE", *representations)
         (x,) = representations
         return split_complex(torch.fft.rfft(x))
 
-    # docstr-coverage: inherited
-    def relations(self, *representations: Tensor) -> Tensor:  # noqa: D102
+    @override
+    def relations(self, *representations: Tensor) -> Tensor:
         (r,) = representations
         d = r.shape[-1]
         times = torch.full((d // 2 + 1,), 2 / d, dtype=r.dtype, device=r.device)

@@ -20,22 +20,12 @@ from pykeen.nn.modules import (
     UMInteraction,
 )
 from torch import Tensor
+from typing_extensions import override
 
-from ..parameters import as_number
+from ..validation import as_number
 from .base import NotDecomposableError, check_complex, check_real
 from .diagonal import COMPLEX_TERMS, split_complex
 from .trilinear import Layout, Term, TrilinearFactorization
-
-__all__ = [
-    "LineaREFactorization",
-    "MuREFactorization",
-    "PairREFactorization",
-    "RotatEFactorization",
-    "SquaredDistanceFactorization",
-    "TransEFactorization",
-    "TripleREFactorization",
-    "UMFactorization",
-]
 
 
 class SquaredDistanceFactorization(TrilinearFactorization):
@@ -155,12 +145,12 @@ class SquaredDistanceFactorization(TrilinearFactorization):
             blocks.append(sum(numbers[1:], numbers[0])[:, None])
         return torch.cat([*blocks, torch.ones_like(x[:, :1])], dim=-1)
 
-    # docstr-coverage: inherited
-    def heads(self, *representations: Tensor) -> Tensor:  # noqa: D102
+    @override
+    def heads(self, *representations: Tensor) -> Tensor:
         return self._entities(representations, self.scales_heads)
 
-    # docstr-coverage: inherited
-    def tails(self, *representations: Tensor) -> Tensor:  # noqa: D102
+    @override
+    def tails(self, *representations: Tensor) -> Tensor:
         return self._entities(representations, self.scales_tails)
 
     @property
@@ -172,8 +162,8 @@ class SquaredDistanceFactorization(TrilinearFactorization):
     def maps(self, *representations: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         """Compute L, c and M of all relations, as far as they exist."""
 
-    # docstr-coverage: inherited
-    def relations(self, *representations: Tensor) -> Tensor:  # noqa: D102
+    @override
+    def relations(self, *representations: Tensor) -> Tensor:
         check_real(type(self.interaction).__name__, *representations)
         left, shift, right = self.maps(*representations)
         factors = [x for x in (left, right) if x is not None]
@@ -186,8 +176,8 @@ class SquaredDistanceFactorization(TrilinearFactorization):
             blocks.append(self.offset - self.scale * shift.square().sum(dim=-1, keepdim=True))
         return torch.cat(blocks, dim=-1) if blocks else torch.empty(1, 0)
 
-    # docstr-coverage: inherited
-    def transform(self, scores: Tensor) -> Tensor:  # noqa: D102
+    @override
+    def transform(self, scores: Tensor) -> Tensor:
         return self.offset + self.scale * (-scores.square() if self.squares else scores)
 
 
@@ -205,8 +195,8 @@ class TransEFactorization(SquaredDistanceFactorization):
     translates: ClassVar[bool] = True
     default_scale: ClassVar[float] = 1 / 3
 
-    # docstr-coverage: inherited
-    def maps(self, *representations: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:  # noqa: D102
+    @override
+    def maps(self, *representations: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         (r,) = representations
         return None, r, None
 
@@ -219,8 +209,8 @@ class UMFactorization(SquaredDistanceFactorization):
     feature_size = "d + 2"
     euclidean: ClassVar[str] = "scoring_fct_norm=2"
 
-    # docstr-coverage: inherited
-    def maps(self, *representations: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:  # noqa: D102
+    @override
+    def maps(self, *representations: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         return None, None, None
 
 
@@ -258,8 +248,8 @@ class RotatEFactorization(SquaredDistanceFactorization):
         check_complex("RotatE", *representations)
         return super()._entities([split_complex(x) for x in representations], scaled)
 
-    # docstr-coverage: inherited
-    def relations(self, *representations: Tensor) -> Tensor:  # noqa: D102
+    @override
+    def relations(self, *representations: Tensor) -> Tensor:
         check_complex("RotatE", *representations)
         (r,) = representations
         with torch.no_grad():
@@ -275,8 +265,8 @@ class RotatEFactorization(SquaredDistanceFactorization):
         # the same value, but its gradient does not point away from the rotations, where a step would be undone
         return split_complex(r / r.abs())
 
-    # docstr-coverage: inherited
-    def maps(self, *representations: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:  # noqa: D102
+    @override
+    def maps(self, *representations: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         return None, None, None
 
 
@@ -303,8 +293,8 @@ class MuREFactorization(SquaredDistanceFactorization):
                 "rank like its square, which can be decomposed. Use the square, with model_kwargs=dict(power_norm=True)."
             )
 
-    # docstr-coverage: inherited
-    def maps(self, *representations: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:  # noqa: D102
+    @override
+    def maps(self, *representations: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         shift, left = representations
         return left, shift, None
 
@@ -317,8 +307,8 @@ class PairREFactorization(SquaredDistanceFactorization):
     scales_heads: ClassVar[bool] = True
     scales_tails: ClassVar[bool] = True
 
-    # docstr-coverage: inherited
-    def maps(self, *representations: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:  # noqa: D102
+    @override
+    def maps(self, *representations: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         left, right = representations
         return left, None, right
 
@@ -332,8 +322,8 @@ class LineaREFactorization(SquaredDistanceFactorization):
     translates: ClassVar[bool] = True
     scales_tails: ClassVar[bool] = True
 
-    # docstr-coverage: inherited
-    def maps(self, *representations: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:  # noqa: D102
+    @override
+    def maps(self, *representations: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         left, shift, right = representations
         return left, shift, right
 
@@ -343,8 +333,8 @@ class TripleREFactorization(LineaREFactorization):
 
     interaction_cls: ClassVar[type[Interaction]] = TripleREInteraction
 
-    # docstr-coverage: inherited
-    def maps(self, *representations: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:  # noqa: D102
+    @override
+    def maps(self, *representations: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         left, shift, right = representations
         u = self.interaction.u or 0.0
         return left + u, shift, right + u

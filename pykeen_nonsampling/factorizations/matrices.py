@@ -14,19 +14,11 @@ from pykeen.nn.modules import (
     TuckERInteraction,
 )
 from torch import Tensor, nn
+from typing_extensions import override
 
-from ..moments import Moments
 from .base import Factorization, Form, NotDecomposableError, check_real
+from .moments import Moments
 from .trilinear import with_one
-
-__all__ = [
-    "MatrixFactorization",
-    "MatrixForm",
-    "MultiLinearTuckerFactorization",
-    "NTNFactorization",
-    "RESCALFactorization",
-    "TuckERFactorization",
-]
 
 
 @dataclass(frozen=True)
@@ -42,12 +34,12 @@ class MatrixForm(Form):
         """The same form from its other end."""
         return MatrixForm(not self.transposed)
 
-    # docstr-coverage: inherited
-    def queries(self, given: Tensor, relations: Tensor, out: Tensor | None = None) -> Tensor:  # noqa: D102
+    @override
+    def queries(self, given: Tensor, relations: Tensor, out: Tensor | None = None) -> Tensor:
         return _multiply(given, relations.mT if self.transposed else relations)
 
-    # docstr-coverage: inherited
-    def backward(  # noqa: D102
+    @override
+    def backward(
         self, given: Tensor, relations: Tensor, grad: Tensor, out: tuple[Tensor, Tensor] | None = None
     ) -> tuple[Tensor, Tensor]:
         rows, columns = (grad, given) if self.transposed else (given, grad)
@@ -67,8 +59,8 @@ class MatrixFactorization(Factorization):
     family = "full matrix"
     by_relation = True
 
-    # docstr-coverage: inherited
-    def heads(self, *representations: Tensor) -> Tensor:  # noqa: D102
+    @override
+    def heads(self, *representations: Tensor) -> Tensor:
         check_real(type(self.interaction).__name__, *representations)
         (x,) = representations
         return x
@@ -78,24 +70,24 @@ class MatrixFactorization(Factorization):
         """The form of the relations' matrices, or that of a subclass's own methods."""
         return MatrixForm() if self._has_queries_of(MatrixFactorization) else super().form
 
-    # docstr-coverage: inherited
-    def queries(self, heads: Tensor, relations: Tensor) -> Tensor:  # noqa: D102
+    @override
+    def queries(self, heads: Tensor, relations: Tensor) -> Tensor:
         return MatrixForm().queries(heads, relations)
 
-    # docstr-coverage: inherited
-    def queries_backward(self, heads: Tensor, relations: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:  # noqa: D102
+    @override
+    def queries_backward(self, heads: Tensor, relations: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
         return MatrixForm().backward(heads, relations, grad)
 
-    # docstr-coverage: inherited
-    def head_queries(self, tails: Tensor, relations: Tensor) -> Tensor:  # noqa: D102
+    @override
+    def head_queries(self, tails: Tensor, relations: Tensor) -> Tensor:
         return MatrixForm().reverse.queries(tails, relations)
 
-    # docstr-coverage: inherited
-    def head_queries_backward(self, tails: Tensor, relations: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:  # noqa: D102
+    @override
+    def head_queries_backward(self, tails: Tensor, relations: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
         return MatrixForm().reverse.backward(tails, relations, grad)
 
-    # docstr-coverage: inherited
-    def query_moments(self, heads: Moments, relations: Tensor, weights: Tensor | None = None) -> Moments:  # noqa: D102
+    @override
+    def query_moments(self, heads: Moments, relations: Tensor, weights: Tensor | None = None) -> Moments:
         if weights is None:
             count, first, weighted = float(len(relations)), relations.sum(dim=0), relations
         else:
@@ -125,8 +117,8 @@ class RESCALFactorization(MatrixFactorization):
     interaction_cls: ClassVar[type[Interaction]] = RESCALInteraction
     feature_size = "d"
 
-    # docstr-coverage: inherited
-    def relations(self, *representations: Tensor) -> Tensor:  # noqa: D102
+    @override
+    def relations(self, *representations: Tensor) -> Tensor:
         return self.heads(*representations)
 
 
@@ -136,8 +128,8 @@ class MultiLinearTuckerFactorization(MatrixFactorization):
     interaction_cls: ClassVar[type[Interaction]] = MultiLinearTuckerInteraction
     feature_size = "d"
 
-    # docstr-coverage: inherited
-    def relations(self, *representations: Tensor) -> Tensor:  # noqa: D102
+    @override
+    def relations(self, *representations: Tensor) -> Tensor:
         check_real(type(self.interaction).__name__, *representations)
         (r,) = representations
         return torch.einsum("ijk,rj->rik", self.interaction.core_tensor, r)
@@ -181,12 +173,12 @@ class NTNFactorization(MatrixFactorization):
         super().__init__(interaction)
         check_identity("NTN", interaction.activation, "non_linearity")
 
-    # docstr-coverage: inherited
-    def heads(self, *representations: Tensor) -> Tensor:  # noqa: D102
+    @override
+    def heads(self, *representations: Tensor) -> Tensor:
         return with_one(super().heads(*representations))
 
-    # docstr-coverage: inherited
-    def relations(self, *representations: Tensor) -> Tensor:  # noqa: D102
+    @override
+    def relations(self, *representations: Tensor) -> Tensor:
         check_real("NTN", *representations)
         w, vh, vt, b, u = representations
         top = torch.cat([torch.einsum("rk,rkde->rde", u, w), torch.einsum("rk,rkd->rd", u, vh)[:, :, None]], dim=2)

@@ -4,11 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = [
-    "REASONS",
-    "explain",
-]
-
 #: Why an interaction has no factorization, and the closest ones that have one, by the name of its class
 REASONS: Mapping[str, tuple[str, str]] = {
     "BoxEInteraction": ("the distance to a box depends on which side of its faces a point is on", "MuRE, PairRE"),

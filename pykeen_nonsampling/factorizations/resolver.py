@@ -12,11 +12,6 @@ from .base import Factorization, NotDecomposableError
 from .reasons import explain
 from .wrappers import find_wrapper
 
-__all__ = [
-    "factorization_resolver",
-    "factorize",
-]
-
 #: A resolver for factorizations. Add one for an interaction of your own with ``factorization_resolver.register``.
 factorization_resolver: ClassResolver[Factorization] = ClassResolver(
     [

@@ -7,18 +7,11 @@ from typing import ClassVar
 import torch
 from pykeen.nn.modules import CrossEInteraction, DistMAInteraction, Interaction, ProjEInteraction, TransFInteraction
 from torch import Tensor
+from typing_extensions import override
 
 from .base import NotDecomposableError, check_real
 from .matrices import check_identity
 from .trilinear import Layout, Term, TrilinearFactorization, with_one
-
-__all__ = [
-    "CrossEFactorization",
-    "DistMAFactorization",
-    "ProjEFactorization",
-    "SumFactorization",
-    "TransFFactorization",
-]
 
 
 class SumFactorization(TrilinearFactorization):
@@ -28,14 +21,14 @@ class SumFactorization(TrilinearFactorization):
     feature_size = "d + 1"
     head_layout = tail_layout = Layout(1, 1)
 
-    # docstr-coverage: inherited
-    def heads(self, *representations: Tensor) -> Tensor:  # noqa: D102
+    @override
+    def heads(self, *representations: Tensor) -> Tensor:
         check_real(type(self.interaction).__name__, *representations)
         (x,) = representations
         return with_one(x)
 
-    # docstr-coverage: inherited
-    def relations(self, *representations: Tensor) -> Tensor:  # noqa: D102
+    @override
+    def relations(self, *representations: Tensor) -> Tensor:
         check_real(type(self.interaction).__name__, *representations)
         (r,) = representations
         return r
@@ -69,8 +62,8 @@ class ProjEFactorization(SumFactorization):
         check_identity("ProjE", interaction.inner_activation, "inner_non_linearity")
         check_identity("ProjE", interaction.outer_activation, "outer_activation")
 
-    # docstr-coverage: inherited
-    def relations(self, *representations: Tensor) -> Tensor:  # noqa: D102
+    @override
+    def relations(self, *representations: Tensor) -> Tensor:
         r, parameters = super().relations(*representations), self.interaction
         return torch.cat(
             [parameters.d_e.expand_as(r), parameters.d_r * r + parameters.b_c, parameters.b_p.expand(len(r), 1)], dim=-1
@@ -96,8 +89,8 @@ class CrossEFactorization(SumFactorization):
                 f"combination_dropout=None)."
             )
 
-    # docstr-coverage: inherited
-    def relations(self, *representations: Tensor) -> Tensor:  # noqa: D102
+    @override
+    def relations(self, *representations: Tensor) -> Tensor:
         check_real("CrossE", *representations)
         r, c = representations
         return torch.cat([c * (1 + r), self.interaction.bias.expand_as(r)], dim=-1)

@@ -13,12 +13,6 @@ from .reasons import explain
 from .resolver import factorization_resolver, factorize
 from .wrappers import WRAPPERS, find_wrapper
 
-__all__ = [
-    "Row",
-    "format_markdown",
-    "list_interactions",
-]
-
 
 @dataclass(frozen=True)
 class Row:

@@ -13,17 +13,10 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
-from ..moments import Moments
 from .base import Factorization, Form
-
-__all__ = [
-    "Layout",
-    "Term",
-    "TrilinearFactorization",
-    "TrilinearForm",
-    "with_one",
-]
+from .moments import Moments
 
 
 def with_one(x: Tensor) -> Tensor:
@@ -93,8 +86,8 @@ class TrilinearForm(Form):
         terms = tuple(term._replace(head=term.tail, tail=term.head) for term in self.terms)
         return TrilinearForm(self.answer_layout, self.relation_layout, self.given_layout, terms)
 
-    # docstr-coverage: inherited
-    def queries(self, given: Tensor, relations: Tensor, out: Tensor | None = None) -> Tensor:  # noqa: D102
+    @override
+    def queries(self, given: Tensor, relations: Tensor, out: Tensor | None = None) -> Tensor:
         if self.is_elementwise:
             return torch.mul(given, relations, out=out)
         terms = ((t.head, t.relation, t.tail, t.coefficient) for t in self.terms)
@@ -107,8 +100,8 @@ class TrilinearForm(Form):
         terms = ((t.head, t.tail, t.relation, t.coefficient) for t in self.terms if t.relation is not None)
         return _contract(terms, given, self.given_layout, answers, self.answer_layout, self.relation_layout, out)
 
-    # docstr-coverage: inherited
-    def backward(  # noqa: D102
+    @override
+    def backward(
         self, given: Tensor, relations: Tensor, grad: Tensor, out: tuple[Tensor, Tensor] | None = None
     ) -> tuple[Tensor, Tensor]:
         # queries of either end and operators are derivatives of one trilinear form, hence of each other
@@ -152,24 +145,24 @@ class TrilinearFactorization(Factorization):
         """The form that layouts and terms define, or that of a subclass's own methods."""
         return self.trilinear_form if self._has_queries_of(TrilinearFactorization) else super().form
 
-    # docstr-coverage: inherited
-    def queries(self, heads: Tensor, relations: Tensor) -> Tensor:  # noqa: D102
+    @override
+    def queries(self, heads: Tensor, relations: Tensor) -> Tensor:
         return self.trilinear_form.queries(heads, relations)
 
-    # docstr-coverage: inherited
-    def queries_backward(self, heads: Tensor, relations: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:  # noqa: D102
+    @override
+    def queries_backward(self, heads: Tensor, relations: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
         return self.trilinear_form.backward(heads, relations, grad)
 
-    # docstr-coverage: inherited
-    def head_queries(self, tails: Tensor, relations: Tensor) -> Tensor:  # noqa: D102
+    @override
+    def head_queries(self, tails: Tensor, relations: Tensor) -> Tensor:
         return self.trilinear_form.reverse.queries(tails, relations)
 
-    # docstr-coverage: inherited
-    def head_queries_backward(self, tails: Tensor, relations: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:  # noqa: D102
+    @override
+    def head_queries_backward(self, tails: Tensor, relations: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
         return self.trilinear_form.reverse.backward(tails, relations, grad)
 
-    # docstr-coverage: inherited
-    def query_moments(self, heads: Moments, relations: Tensor, weights: Tensor | None = None) -> Moments:  # noqa: D102
+    @override
+    def query_moments(self, heads: Moments, relations: Tensor, weights: Tensor | None = None) -> Moments:
         r = Moments.of(relations, weights)
         head_sums, relation_sums = self.head_layout.split(heads.first), self.relation_layout.split(r.first)
         head_grams, relation_grams = self.head_layout.grid(heads.second), self.relation_layout.grid(r.second)

@@ -18,21 +18,11 @@ from pykeen.nn.modules import (
     MonotonicAffineTransformationInteraction,
 )
 from torch import Tensor
+from typing_extensions import override
 
 from .base import Factorization, NotDecomposableError
 from .matrices import MatrixFactorization
 from .trilinear import Layout, Term, TrilinearFactorization, with_one
-
-__all__ = [
-    "WRAPPERS",
-    "AffineMatrixFactorization",
-    "AffineTrilinearFactorization",
-    "AverageMatrixFactorization",
-    "AverageTrilinearFactorization",
-    "Wrapper",
-    "WrapperFactorization",
-    "find_wrapper",
-]
 
 
 class WrapperFactorization(Factorization, ABC):
@@ -54,11 +44,11 @@ class WrapperFactorization(Factorization, ABC):
 class _Affine(WrapperFactorization):
     r"""A monotonic affine transformation, $f = s f_0 + b$: one more feature 1, and s and b learned with the rest."""
 
-    # docstr-coverage: inherited
+    @override
     def heads(self, *representations: Tensor) -> Tensor:
         return with_one(self.base.heads(*representations))
 
-    # docstr-coverage: inherited
+    @override
     def tails(self, *representations: Tensor) -> Tensor:
         return with_one(self.base.tails(*representations))
 
@@ -70,7 +60,7 @@ class _Affine(WrapperFactorization):
     def _bias(self) -> Tensor:
         return self.interaction.bias
 
-    # docstr-coverage: inherited
+    @override
     def transform(self, scores: Tensor) -> Tensor:
         return self._scale * self.base.transform((scores - self._bias) / self._scale) + self._bias
 
@@ -90,8 +80,8 @@ class AffineTrilinearFactorization(_Affine, TrilinearFactorization):
             Term(sum(h), bias, sum(t)),
         ]
 
-    # docstr-coverage: inherited
-    def relations(self, *representations: Tensor) -> Tensor:  # noqa: D102
+    @override
+    def relations(self, *representations: Tensor) -> Tensor:
         r = self.base.relations(*representations).to(self._scale.device)
         return torch.cat([self._scale * r, *(x.expand(len(r), 1) for x in (self._scale, self._bias))], dim=-1)
 
@@ -99,8 +89,8 @@ class AffineTrilinearFactorization(_Affine, TrilinearFactorization):
 class AffineMatrixFactorization(_Affine, MatrixFactorization):
     r"""$s f_0 + b$ for matrices: another row and column, with b where they meet."""
 
-    # docstr-coverage: inherited
-    def relations(self, *representations: Tensor) -> Tensor:  # noqa: D102
+    @override
+    def relations(self, *representations: Tensor) -> Tensor:
         r = self.base.relations(*representations)
         return _block_diagonal(self._scale * r, self._bias.expand(len(r), 1, 1))
 
@@ -130,26 +120,26 @@ class AverageTrilinearFactorization(WrapperFactorization, TrilinearFactorization
                 Term(_second(h, t, j), relations[1], _second(t, h, i), c),
             ]
 
-    # docstr-coverage: inherited
-    def heads(self, *representations: Tensor) -> Tensor:  # noqa: D102
+    @override
+    def heads(self, *representations: Tensor) -> Tensor:
         forward, backward = representations
         h, t = self.base.head_layout, self.base.tail_layout
         return _join_features(h, self.base.heads(forward), t, self.base.tails(backward))
 
-    # docstr-coverage: inherited
-    def tails(self, *representations: Tensor) -> Tensor:  # noqa: D102
+    @override
+    def tails(self, *representations: Tensor) -> Tensor:
         forward, backward = representations
         h, t = self.base.head_layout, self.base.tail_layout
         return _join_features(t, self.base.tails(forward), h, self.base.heads(backward))
 
-    # docstr-coverage: inherited
-    def relations(self, *representations: Tensor) -> Tensor:  # noqa: D102
+    @override
+    def relations(self, *representations: Tensor) -> Tensor:
         layout = self.base.relation_layout
         forward, backward = (0.5 * self.base.relations(x) for x in representations)
         return _join_features(layout, forward, layout, backward)
 
-    # docstr-coverage: inherited
-    def transform(self, scores: Tensor) -> Tensor:  # noqa: D102
+    @override
+    def transform(self, scores: Tensor) -> Tensor:
         # affine, so the same for an average
         return self.base.transform(scores)
 
@@ -157,18 +147,18 @@ class AverageTrilinearFactorization(WrapperFactorization, TrilinearFactorization
 class AverageMatrixFactorization(WrapperFactorization, MatrixFactorization):
     r"""The average of both directions for matrices: $\frac{1}{2} \begin{bmatrix} A_1 & \\ & A_2^\top \end{bmatrix}$."""
 
-    # docstr-coverage: inherited
-    def heads(self, *representations: Tensor) -> Tensor:  # noqa: D102
+    @override
+    def heads(self, *representations: Tensor) -> Tensor:
         forward, backward = representations
         return torch.cat([self.base.heads(forward), self.base.tails(backward)], dim=-1)
 
-    # docstr-coverage: inherited
-    def tails(self, *representations: Tensor) -> Tensor:  # noqa: D102
+    @override
+    def tails(self, *representations: Tensor) -> Tensor:
         forward, backward = representations
         return torch.cat([self.base.tails(forward), self.base.heads(backward)], dim=-1)
 
-    # docstr-coverage: inherited
-    def relations(self, *representations: Tensor) -> Tensor:  # noqa: D102
+    @override
+    def relations(self, *representations: Tensor) -> Tensor:
         forward, backward = (self.base.relations(x) for x in representations)
         return 0.5 * _block_diagonal(forward, backward.mT)
 

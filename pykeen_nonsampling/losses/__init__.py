@@ -4,16 +4,22 @@ from pykeen.losses import loss_resolver
 
 from .automatic import AutomaticLoss, check_loss
 from .base import POPULARITY, MomentLoss, UnsavedFunction, as_exponent, describe
-from .squared import NEGATIVE_WEIGHT, NonSamplingLoss
-from .standardized import StandardizedLoss
+from .objective import Costs, Objective, Scores
+from .squared import NEGATIVE_WEIGHT, NonSamplingLoss, SquaredObjective
+from .standardized import StandardizedLoss, StandardizedObjective
 
 __all__ = [
     "NEGATIVE_WEIGHT",
     "POPULARITY",
     "AutomaticLoss",
+    "Costs",
     "MomentLoss",
     "NonSamplingLoss",
+    "Objective",
+    "Scores",
+    "SquaredObjective",
     "StandardizedLoss",
+    "StandardizedObjective",
     "UnsavedFunction",
     "as_exponent",
     "check_loss",

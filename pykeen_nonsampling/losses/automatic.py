@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from pykeen.losses import Loss
+from typing_extensions import override
 
-from ..objectives import Objective
 from .base import MomentLoss
-
-__all__ = [
-    "AutomaticLoss",
-    "check_loss",
-]
+from .objective import Objective
 
 
 class AutomaticLoss(MomentLoss):
     """Stands for the loss that suits graph and model, which the training loops put in its place.
 
     It is what they use if no loss is given. In the closed world, and for most graphs, that is :class:`NonSamplingLoss`; cf.
-    :func:`~pykeen_nonsampling.weighting.suitable_loss`.
+    :func:`~pykeen_nonsampling.losses.weights.suitable_loss`.
     """
 
-    # docstr-coverage: inherited
-    def objective(self, label_smoothing: float = 0.0, num_entities: int | None = None) -> Objective:  # noqa: D102
+    @override
+    def objective(self, label_smoothing: float = 0.0, num_entities: int | None = None) -> Objective:
         raise NotImplementedError(
             f"{type(self).__name__} depends on the graph: a training loop of this package puts another loss in its place."
         )

@@ -10,20 +10,10 @@ from typing import Any, TypeVar
 
 from pykeen.losses import PointwiseLoss, Reduction
 from torch import Tensor
+from typing_extensions import override
 
-from ..objectives import Objective
-from ..parameters import as_number
-
-__all__ = [
-    "POPULARITY",
-    "CountWeight",
-    "MomentLoss",
-    "QueryWeight",
-    "UnsavedFunction",
-    "as_exponent",
-    "as_optional",
-    "describe",
-]
+from ..validation import as_number
+from .objective import Objective
 
 #: From given entities, relations and numbers of positives, shape: (q,) each, to the weights of queries, shape: (q,)
 QueryWeight = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -200,8 +190,8 @@ class MomentLoss(PointwiseLoss, ABC):
         loss.__dict__.update(copy.deepcopy(self.__dict__, memo))
         return loss
 
-    # docstr-coverage: inherited
-    def state_dict(self, *args: Any, destination: Any = None, prefix: str = "", **kwargs: Any) -> Any:  # noqa: D102
+    @override
+    def state_dict(self, *args: Any, destination: Any = None, prefix: str = "", **kwargs: Any) -> Any:
         # the parameters go into the metadata, so that a checkpoint has them, and other losses can load the state
         state = super().state_dict(*args, destination=destination, prefix=prefix, **kwargs)
         state._metadata[prefix[:-1]]["kwargs"] = self.plain_kwargs
@@ -216,8 +206,8 @@ class MomentLoss(PointwiseLoss, ABC):
         """Show the parameters. PyKEEN's checkpoints compare this text, so a changed weight is noticed."""
         return ", ".join(f"{name}={describe(value)}" for name, value in self.kwargs.items())
 
-    # docstr-coverage: inherited
-    def forward(self, x: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:  # noqa: D102
+    @override
+    def forward(self, x: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
         raise NotImplementedError(
             f"{type(self).__name__} looks at all candidates of a query at once, which only this package's training loops "
             f"provide. Use training_loop='nonsamplinglcwa'."

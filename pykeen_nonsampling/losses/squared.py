@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from docdata import parse_docdata
 from pykeen.losses import Reduction, apply_label_smoothing
 from torch import Tensor
+from typing_extensions import override
 
-from ..objectives import SquaredObjective
-from ..objectives.squared import squared_error
 from .base import CountWeight, MomentLoss, QueryWeight, as_exponent, as_optional
-
-__all__ = [
-    "NEGATIVE_WEIGHT",
-    "NonSamplingLoss",
-]
+from .objective import Costs, Objective, Scores
 
 #: The weight of a negative triple outside of this package's training loops: the best choice of [li2021]_ in most cases
 NEGATIVE_WEIGHT = 1.0e-3
@@ -35,6 +31,78 @@ GRAPH_WEIGHTS = (
 )
 
 
+def squared_error(scores: Tensor, targets: Tensor | float, weights: Tensor | float) -> Tensor:
+    """Compute what each score costs."""
+    return weights * (scores - targets).square()
+
+
+@dataclass(frozen=True)
+class SquaredObjective(Objective):
+    r"""The weighted squared distance of positives from their target, and of all other candidates from theirs.
+
+    .. math::
+
+        \sum_{(q,t) \in \mathcal{T}} \left( w_{qt} (f - y^+)^2 - c_q u_t (f - y^-)^2 \right)
+        + \sum_q c_q \sum_t u_t (f - y^-)^2
+
+    The first sum runs over the positives, the second over all candidates, of which it needs the moments only:
+    $\sum_t u_t (f - y)^2 = \sum_t u_t f^2 - 2 y \sum_t u_t f + y^2 \sum_t u_t$.
+    """
+
+    #: the target of positives
+    positive_target: float = 1.0
+    #: the target of negatives
+    negative_target: float = 0.0
+
+    needs_queries: ClassVar[bool] = False
+
+    @property
+    def needs_first(self) -> bool:
+        """Whether negatives have a target other than 0."""
+        return self.negative_target != 0
+
+    @override
+    def cost(self, scores: Scores) -> Tensor:
+        total = squared_error(scores.positives, self.positive_target, scores.positive_weights).sum()
+        total = total - squared_error(scores.positives, self.negative_target, _negative_weights(scores)).sum()
+        if scores.candidates is not None:
+            total = total + self._candidates(scores)
+        return total
+
+    def _candidates(self, scores: Scores) -> Tensor:
+        """Sum the squared distances of all candidates from the target of negatives."""
+        candidates, y = scores.candidates, self.negative_target
+        assert candidates is not None  # noqa: S101
+        distances = candidates.second
+        if y:
+            distances = distances - 2 * y * candidates.first + y**2 * candidates.count
+        return (scores.query_weights * distances).sum()
+
+    @override
+    def costs(self, scores: Scores) -> Costs:
+        f, w, c = scores.positives, scores.positive_weights, _negative_weights(scores)
+        # w (f - y⁺)² - c (f - y⁻)² = (w - c) f² - 2 b f + constant
+        b = w * self.positive_target - c * self.negative_target
+        constant = w * self.positive_target**2 - c * self.negative_target**2
+        half_slope = (w - c) * f - b
+        total = torch.dot(f, half_slope - b) + (constant.sum() if isinstance(constant, Tensor) else constant * f.numel())
+        if scores.candidates is None:
+            return Costs(total, half_slope.mul_(2))
+        second = torch.as_tensor(scores.query_weights, dtype=f.dtype, device=f.device)
+        second = second.expand_as(scores.candidates.second)
+        return Costs(
+            total + self._candidates(scores),
+            half_slope.mul_(2),
+            first=-2 * self.negative_target * second if self.needs_first else None,
+            second=second,
+        )
+
+
+def _negative_weights(scores: Scores) -> Tensor | float:
+    """Compute what positives would weigh if they were negatives."""
+    return scores.answer_weights * scores.per_positive(scores.query_weights)
+
+
 @parse_docdata
 class NonSamplingLoss(MomentLoss):
     r"""The weighted squared loss over every triple, observed or not, from [li2021]_.
@@ -44,7 +112,7 @@ class NonSamplingLoss(MomentLoss):
         L = \sum_{(h,r,t) \in \mathcal{T}} c^+ (f(h,r,t) - 1)^2 + \sum_{(h,r,t) \notin \mathcal{T}} c^- f(h,r,t)^2
 
     It is quadratic in the scores of negative triples, so it needs only the scores of positive triples and three moments of
-    the scores over all triples, cf. :class:`~pykeen_nonsampling.objectives.SquaredObjective`. It is an ordinary loss for
+    the scores over all triples, cf. :class:`~pykeen_nonsampling.losses.squared.SquaredObjective`. It is an ordinary loss for
     PyKEEN's sLCWA and LCWA training loops, too: there, the sums run over the triples that the loop scores.
 
     Negatives may weigh more or less by their head, relation and tail, e.g. by how often these occur: then $c^- w_h w_r w_t$
@@ -116,17 +184,17 @@ class NonSamplingLoss(MomentLoss):
         )
         self.negative_weight = as_optional("negative_weight", negative_weight, NEGATIVE_WEIGHT, above=0)
 
-    # docstr-coverage: inherited
-    def objective(self, label_smoothing: float = 0.0, num_entities: int | None = None) -> SquaredObjective:  # noqa: D102
+    @override
+    def objective(self, label_smoothing: float = 0.0, num_entities: int | None = None) -> SquaredObjective:
         labels = torch.tensor([1.0, 0.0], dtype=torch.float64)
         return SquaredObjective(*apply_label_smoothing(labels, label_smoothing, num_entities).tolist())
 
-    # docstr-coverage: inherited
-    def forward(self, x: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:  # noqa: D102
+    @override
+    def forward(self, x: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
         return self.process_lcwa_scores(predictions=x, labels=target, weights=weight)
 
-    # docstr-coverage: inherited
-    def process_lcwa_scores(  # noqa: D102
+    @override
+    def process_lcwa_scores(
         self,
         predictions: Tensor,
         labels: Tensor,

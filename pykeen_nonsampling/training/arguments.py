@@ -9,13 +9,7 @@ from class_resolver import HintOrType, OptionalKwargs
 from pykeen.models import ERModel
 from pykeen.sampling import NegativeSampler
 
-from ..parameters import as_integer, as_number
-
-__all__ = [
-    "check_negative_sampler",
-    "check_numbers",
-    "check_training_arguments",
-]
+from ..validation import as_integer, as_number
 
 #: The precisions that the sums over all triples are exact in
 DTYPES = (torch.float32, torch.float64)

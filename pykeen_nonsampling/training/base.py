@@ -19,26 +19,28 @@ from pykeen.triples import CoreTriplesFactory
 from pykeen.triples.weights import LossWeighter, loss_weighter_resolver
 from torch import Tensor
 from torch.utils.data import DataLoader
+from typing_extensions import override
 
 from .. import _compat
-from ..census import Census
 from ..factorizations import Factorization, ScoreMoments, Weights
-from ..features import Features, check_relations, factorize_model, features, represent
+from ..factorizations.features import Features, check_relations, factorize_model, features, represent
+from ..graph.batches import Batch, Batches
+from ..graph.frequencies import Census
+from ..graph.sides import Side
 from ..losses import AutomaticLoss, MomentLoss, NonSamplingLoss, check_loss
-from ..objectives import Objective, sum_of_norms
-from ..planning import Counts, Task, check_room
-from ..sweep import Sweep, check_memory_budget, fastest_sweep, warn_if_forked
-from ..triples import Batch, Batches, Side
-from ..weighting import check_precision, weigh_triples
-from .advice import advise_smaller_scores, advise_smaller_steps, explain_non_finite_loss
+from ..losses.objective import Objective
+from ..losses.penalties import sum_of_norms
+from ..losses.weights import check_precision, weigh_triples
+from ..memory.free import check_memory_budget
+from ..memory.room import check_room
+from ..memory.task import Counts, Task
+from ..sweeps.choice import fastest_sweep
+from ..sweeps.numba.threads import warn_if_forked
+from ..sweeps.problem import Sweep
 from .arguments import check_negative_sampler, check_numbers, check_training_arguments
-from .setup import describe_graph, describe_weights, plain
+from .fingerprint import describe_graph, describe_weights, plain
+from .messages import advise_smaller_scores, advise_smaller_steps, explain_non_finite_loss
 from .sharded import ShardedTrainingLoop
-
-__all__ = [
-    "FactorizedTrainingLoop",
-    "derived",
-]
 
 logger = logging.getLogger(__name__)
 
@@ -120,7 +122,7 @@ class FactorizedTrainingLoop(ShardedTrainingLoop, ABC):
             self.model.loss = AutomaticLoss()
         check_loss(type(self.model.loss))
 
-    # docstr-coverage: inherited
+    @override
     def _describe_data(self) -> dict[str, Any]:
         description: dict[str, Any] = {
             "factorization_kwargs": plain(self.factorization_kwargs),
@@ -136,8 +138,8 @@ class FactorizedTrainingLoop(ShardedTrainingLoop, ABC):
             }
         return description
 
-    # docstr-coverage: inherited
-    def train(  # type: ignore[override]  # noqa: D102
+    @override
+    def train(  # type: ignore[override]
         self, triples_factory: CoreTriplesFactory, num_epochs: int = 1, batch_size: int | None = None, **kwargs: Any
     ) -> list[float] | None:
         check_training_arguments(self.num_entities, num_epochs=num_epochs, batch_size=batch_size, **kwargs)
@@ -226,7 +228,7 @@ class FactorizedTrainingLoop(ShardedTrainingLoop, ABC):
             self._indexed[id(triples_factory)] = triples_factory, self._make_batch(sides)
         return self._indexed[id(triples_factory)][1]
 
-    # docstr-coverage: inherited
+    @override
     def _train(self, triples_factory: CoreTriplesFactory, **kwargs: Any) -> list[float] | None:  # type: ignore[override]
         whole = self._batch(triples_factory)
         if kwargs.get("batch_size") is None:
@@ -264,7 +266,7 @@ class FactorizedTrainingLoop(ShardedTrainingLoop, ABC):
             )
         return losses
 
-    # docstr-coverage: inherited
+    @override
     def _train_epoch(self, **kwargs: Any) -> float:  # type: ignore[override]
         try:
             # a batch of whole queries may have more triples than the batch size, by which PyKEEN would split it
@@ -328,16 +330,16 @@ class FactorizedTrainingLoop(ShardedTrainingLoop, ABC):
     def _num_scores(self, batch: Batch) -> float:
         """Return the number of scores in the sum over a batch and its share of the negatives."""
 
-    # docstr-coverage: inherited
-    def sub_batch_and_slice(self, *, batch_size: int, **kwargs: Any) -> tuple[int, int | None]:  # noqa: D102
+    @override
+    def sub_batch_and_slice(self, *, batch_size: int, **kwargs: Any) -> tuple[int, int | None]:
         # PyKEEN would train on trial batches in search of a size that fits, and forget the size that the user set
         return self._sub_batch_size or batch_size, None
 
-    # docstr-coverage: inherited
+    @override
     def _slice_size_search(self, **kwargs: Any) -> int:
         raise NotImplementedError("Slicing is not possible, since the loop scores no candidates that could be sliced.")
 
-    # docstr-coverage: inherited
+    @override
     def _create_training_data_loader(
         self, triples_factory: CoreTriplesFactory, *, batch_size: int, drop_last: bool, num_workers: int = 0, **kwargs: Any
     ) -> DataLoader[Batch]:
@@ -348,11 +350,11 @@ class FactorizedTrainingLoop(ShardedTrainingLoop, ABC):
         return DataLoader(dataset=whole, sampler=Batches(whole, batch_size, drop_last), batch_size=None)
 
     @staticmethod
-    # docstr-coverage: inherited
+    @override
     def _get_batch_size(batch: Batch) -> int:
         return len(batch)
 
-    # docstr-coverage: inherited
+    @override
     def _process_batch(
         self,
         batch: Batch,

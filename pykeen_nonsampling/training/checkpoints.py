@@ -15,16 +15,6 @@ from typing import Any
 
 from pykeen.constants import PYKEEN_CHECKPOINTS
 
-__all__ = [
-    "CheckpointError",
-    "check",
-    "deferring_interrupts",
-    "prepare",
-    "replacing",
-    "seal",
-    "temporary_directory",
-]
-
 #: What directories for parts of checkpoints begin with
 ROWS = "rows"
 

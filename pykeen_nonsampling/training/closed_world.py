@@ -9,20 +9,18 @@ import torch
 from pykeen.triples import CoreTriplesFactory
 from pykeen.typing import LABEL_TAIL
 from torch import Tensor
+from typing_extensions import override
 
-from ..census import Census
-from ..features import Features
+from ..factorizations.features import Features
+from ..graph.batches import Batch
+from ..graph.frequencies import Census
+from ..graph.sides import Side
 from ..losses import MomentLoss, NonSamplingLoss
-from ..objectives import Objective, Scores
-from ..planning import Counts, Task
-from ..sweep import Problem, sum_of_costs
-from ..triples import Batch, Side
-from ..weighting import closed_world_defaults, weigh_closed_world
+from ..losses.objective import Objective, Scores
+from ..losses.weights import closed_world_defaults, weigh_closed_world
+from ..memory.task import Counts, Task
+from ..sweeps.problem import Problem, sum_of_costs
 from .base import FactorizedTrainingLoop
-
-__all__ = [
-    "NonSamplingTrainingLoop",
-]
 
 
 class NonSamplingTrainingLoop(FactorizedTrainingLoop):
@@ -43,12 +41,12 @@ class NonSamplingTrainingLoop(FactorizedTrainingLoop):
     with its share of the sum over all triples, so that the batches of an epoch add up to the whole loss.
     """
 
-    # docstr-coverage: inherited
+    @override
     @classmethod
-    def plan_task(cls, loss: Any, family: str, counts: Counts, inverse: bool = False, target: Any = None) -> Task:  # noqa: D102
+    def plan_task(cls, loss: Any, family: str, counts: Counts, inverse: bool = False, target: Any = None) -> Task:
         return Task.of(loss, family, counts, closed_world=True)
 
-    # docstr-coverage: inherited
+    @override
     def _check_objective(self, objective: Objective) -> None:
         if objective.needs_queries:
             raise ValueError(
@@ -56,24 +54,24 @@ class NonSamplingTrainingLoop(FactorizedTrainingLoop):
                 f"once and none belongs to a query. Use training_loop='nonsamplinglcwa', or loss='nonsampling'."
             )
 
-    # docstr-coverage: inherited
+    @override
     def _suitable_loss(self, census: Census) -> type[MomentLoss]:
         return NonSamplingLoss
 
-    # docstr-coverage: inherited
+    @override
     def _default_weights(self, loss: MomentLoss, census: Census) -> dict[str, float]:
         return closed_world_defaults(loss, census, self._factorization.family)
 
-    # docstr-coverage: inherited
+    @override
     def _sides(self, census: Census, triples_factory: CoreTriplesFactory) -> Sequence[Side]:
         weights = weigh_closed_world(self.loss, census.index, self._weights, self._weighter, self._dtype)
         return [Side(LABEL_TAIL, census.index, weights)]
 
-    # docstr-coverage: inherited
+    @override
     def _num_scores(self, batch: Batch) -> float:
         return batch.share * self.num_entities**2 * self.model.num_relations
 
-    # docstr-coverage: inherited
+    @override
     def _sum(self, batch: Batch, features: Features, objective: Objective) -> Tensor:
         heads, relations, tails = features
         (side,) = batch.sides

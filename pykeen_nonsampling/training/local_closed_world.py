@@ -9,21 +9,19 @@ from typing import Any, ClassVar
 from pykeen.triples import CoreTriplesFactory
 from pykeen.typing import LABEL_HEAD, LABEL_TAIL, Target
 from torch import Tensor
+from typing_extensions import override
 
-from ..census import Census
-from ..features import Features
+from ..factorizations.features import Features
+from ..factorizations.moments import Moments
+from ..graph.batches import Batch
+from ..graph.frequencies import Census
+from ..graph.sides import Side
 from ..losses import MomentLoss
-from ..moments import Moments
-from ..objectives import Objective
-from ..planning import Counts, Task
-from ..sweep import Problem, sum_of_costs
-from ..triples import Batch, Side
-from ..weighting import local_closed_world_defaults, suitable_loss, weigh_local_closed_world
+from ..losses.objective import Objective
+from ..losses.weights import local_closed_world_defaults, suitable_loss, weigh_local_closed_world
+from ..memory.task import Counts, Task
+from ..sweeps.problem import Problem, sum_of_costs
 from .base import FactorizedTrainingLoop
-
-__all__ = [
-    "NonSamplingLCWATrainingLoop",
-]
 
 #: The ends of a triple, by all names that PyKEEN's LCWA training loop has for them
 TARGETS: dict[object, tuple[Target, ...]] = {
@@ -78,20 +76,20 @@ class NonSamplingLCWATrainingLoop(FactorizedTrainingLoop):
             )
         self.target = target
 
-    # docstr-coverage: inherited
+    @override
     @classmethod
-    def plan_task(cls, loss: Any, family: str, counts: Counts, inverse: bool = False, target: Any = None) -> Task:  # noqa: D102
+    def plan_task(cls, loss: Any, family: str, counts: Counts, inverse: bool = False, target: Any = None) -> Task:
         return Task.of(loss, family, counts, sides=len(_targets(inverse, target)))
 
-    # docstr-coverage: inherited
+    @override
     def _suitable_loss(self, census: Census) -> type[MomentLoss]:
         return suitable_loss(census, self._factorization.family)
 
-    # docstr-coverage: inherited
+    @override
     def _default_weights(self, loss: MomentLoss, census: Census) -> dict[str, float]:
         return local_closed_world_defaults(loss, census, self._factorization.family, self._num_features)
 
-    # docstr-coverage: inherited
+    @override
     def _sides(self, census: Census, triples_factory: CoreTriplesFactory) -> Sequence[Side]:
         sides = []
         for target in _targets(triples_factory.create_inverse_triples, self.target):
@@ -100,18 +98,18 @@ class NonSamplingLCWATrainingLoop(FactorizedTrainingLoop):
             sides.append(replace(side, weights=weights))
         return sides
 
-    # docstr-coverage: inherited
+    @override
     def _num_scores(self, batch: Batch) -> float:
         return batch.num_queries * self.num_entities
 
-    # docstr-coverage: inherited
+    @override
     def _check(self, all_features: Features) -> None:
         super()._check(all_features)
         sides = next(iter(self._indexed.values()))[1].sides
         if any(side.target == LABEL_HEAD for side in sides):
             self._factorization.check_head_queries(*all_features)
 
-    # docstr-coverage: inherited
+    @override
     def _sum(self, batch: Batch, features: Features, objective: Objective) -> Tensor:
         heads, relations, tails = features
         total = heads.new_zeros(())

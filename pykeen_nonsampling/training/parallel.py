@@ -11,13 +11,10 @@ import torch
 from pykeen.training.callbacks import MultiTrainingCallback, TrainingCallback
 from pykeen.triples import CoreTriplesFactory
 from torch import nn
+from typing_extensions import override
 
-from ..ranks import Ranks
+from ..distributed.group import Ranks
 from .resuming import ResumableTrainingLoop
-
-__all__ = [
-    "ParallelTrainingLoop",
-]
 
 
 class ParallelTrainingLoop(ResumableTrainingLoop, ABC):
@@ -34,8 +31,8 @@ class ParallelTrainingLoop(ResumableTrainingLoop, ABC):
     #: whether all start from the same parameters
     _aligned: bool = False
 
-    # docstr-coverage: inherited
-    def train(self, triples_factory: CoreTriplesFactory, *args: Any, **kwargs: Any) -> list[float] | None:  # noqa: D102
+    @override
+    def train(self, triples_factory: CoreTriplesFactory, *args: Any, **kwargs: Any) -> list[float] | None:
         self._ranks, self._aligned = self._find_ranks(), False
         self._writes = self._ranks.is_first
         if self._ranks.size > 1:
@@ -68,7 +65,7 @@ class ParallelTrainingLoop(ResumableTrainingLoop, ABC):
                 f"Only rank {found} can see the checkpoint {path}. Use a checkpoint_directory that all machines share."
             )
 
-    # docstr-coverage: inherited
+    @override
     def _train(self, *, callbacks: Any = None, callbacks_kwargs: Any = None, **kwargs: Any) -> Any:  # type: ignore[override]
         if self._ranks.size > 1:
             given = MultiTrainingCallback(callbacks=callbacks, callbacks_kwargs=callbacks_kwargs)
@@ -77,7 +74,7 @@ class ParallelTrainingLoop(ResumableTrainingLoop, ABC):
             callbacks, callbacks_kwargs = [sum_gradients, given], None
         return super()._train(callbacks=callbacks, callbacks_kwargs=callbacks_kwargs, **kwargs)
 
-    # docstr-coverage: inherited
+    @override
     def _train_epoch(self, **kwargs: Any) -> float:  # type: ignore[override]
         if not self._aligned:
             self._ranks.share(*(x.data for x in (*self._common_parameters(), *self.model.buffers())))
@@ -91,7 +88,7 @@ class ParallelTrainingLoop(ResumableTrainingLoop, ABC):
         """Return the parameters that all processes have."""
         return self.model.parameters()
 
-    # docstr-coverage: inherited
+    @override
     def _is_interrupted(self) -> bool:
         if self._checkpoint is None:
             return False
@@ -107,7 +104,7 @@ class _SumGradients(TrainingCallback):
         self.ranks = ranks
         self.parameters = [x for x in parameters if x.requires_grad]
 
-    # docstr-coverage: inherited
+    @override
     def pre_step(self, **kwargs: Any) -> None:
         for x in self.parameters:
             if x.grad is None:

@@ -16,15 +16,12 @@ from pykeen.training import TrainingLoop
 from pykeen.training.training_loop import CheckpointMismatchError
 from pykeen.triples import CoreTriplesFactory
 from torch.optim.lr_scheduler import CosineAnnealingLR
+from typing_extensions import override
 
 from .. import _compat
-from ..triples import Batch
+from ..graph.batches import Batch
 from . import checkpoints
-from .setup import describe_model, differences, plain
-
-__all__ = [
-    "ResumableTrainingLoop",
-]
+from .fingerprint import describe_model, differences, plain
 
 logger = logging.getLogger(__name__)
 
@@ -89,14 +86,14 @@ class ResumableTrainingLoop(TrainingLoop[Batch], ABC):
         """Describe what the training loop adds to the setup, as plain data."""
         return {}
 
-    # docstr-coverage: inherited
-    def train(self, triples_factory: CoreTriplesFactory, *args: Any, **kwargs: Any) -> list[float] | None:  # noqa: D102
+    @override
+    def train(self, triples_factory: CoreTriplesFactory, *args: Any, **kwargs: Any) -> list[float] | None:
         checkpoints.prepare(kwargs)
         self._training_kwargs = kwargs
         self.__dict__.pop("_setup", None)
         return super().train(triples_factory, *args, **kwargs)
 
-    # docstr-coverage: inherited
+    @override
     def _train(self, *, checkpoint_path: Path | None = None, **kwargs: Any) -> list[float] | None:  # type: ignore[override]
         self._checkpoint, self._interrupted = checkpoint_path, False
         interrupts: AbstractContextManager[None] = nullcontext()
@@ -110,7 +107,7 @@ class ResumableTrainingLoop(TrainingLoop[Batch], ABC):
         self._interrupted = True
         logger.warning("Interrupted: training ends after this epoch, with a checkpoint. Press Ctrl-C again to end it now.")
 
-    # docstr-coverage: inherited
+    @override
     def _train_epoch(self, **kwargs: Any) -> float:  # type: ignore[override]
         loss = super()._train_epoch(**kwargs)
         # PyKEEN writes a checkpoint before it stops
@@ -121,7 +118,7 @@ class ResumableTrainingLoop(TrainingLoop[Batch], ABC):
         """Whether the user has asked to stop after this epoch."""
         return self._interrupted
 
-    # docstr-coverage: inherited
+    @override
     def _save_state(self, path: Any, **kwargs: Any) -> None:  # type: ignore[override]
         if self._writes or path != self._checkpoint:
             with checkpoints.replacing(Path(path)) as part:
@@ -129,7 +126,7 @@ class ResumableTrainingLoop(TrainingLoop[Batch], ABC):
         if self._interrupted and path == self._checkpoint:
             raise KeyboardInterrupt(f"Stopped after epoch {self._epoch}. To go on from {path}, run the same again.")
 
-    # docstr-coverage: inherited
+    @override
     def _load_state(
         self, path: str | Path, triples_factory: CoreTriplesFactory | None = None
     ) -> tuple[Path | None, int | None]:

@@ -13,21 +13,21 @@ import torch
 from pykeen.stoppers import NopStopper
 from pykeen.triples import CoreTriplesFactory
 from torch import Tensor, nn
+from typing_extensions import override
 
-from ..census import Census
+from ..distributed.group import Ranks
+from ..distributed.shards import Shard, Sharding, ShardingError, divided_parameters, shard_model
+from ..distributed.state import Stand, gather_states, take_states
+from ..distributed.sweep import ShardedSweep
+from ..factorizations.moments import Moments, Weights
+from ..graph.batches import Batch
+from ..graph.frequencies import Census
+from ..graph.index import TripleIndex
+from ..graph.sides import Side
 from ..losses import MomentLoss
-from ..moments import Moments, Weights
-from ..ranks import Ranks
-from ..sharding import Shard, Sharding, ShardingError, divided_parameters, shard_model
-from ..sweep import ShardedSweep, Sweep
-from ..triples import Batch, Side, TripleIndex
+from ..sweeps.problem import Sweep
 from . import checkpoints
 from .parallel import ParallelTrainingLoop
-from .states import Stand, gather_states, take_states
-
-__all__ = [
-    "ShardedTrainingLoop",
-]
 
 #: What a training of all entities in one place may have, but none of divided ones
 REFUSED = {
@@ -66,8 +66,8 @@ class ShardedTrainingLoop(ParallelTrainingLoop, ABC):
                     f"are divided among processes. Leave it out, or leave out --sharded."
                 )
 
-    # docstr-coverage: inherited
-    def train(self, triples_factory: CoreTriplesFactory, *args: Any, **kwargs: Any) -> list[float] | None:  # noqa: D102
+    @override
+    def train(self, triples_factory: CoreTriplesFactory, *args: Any, **kwargs: Any) -> list[float] | None:
         if self._sharding is not None:
             self._check_arguments(**kwargs)
         return super().train(triples_factory, *args, **kwargs)
@@ -93,11 +93,11 @@ class ShardedTrainingLoop(ParallelTrainingLoop, ABC):
                 f"vectors of all entities in its range. Set range_weight=0, or leave out --sharded."
             )
 
-    # docstr-coverage: inherited
+    @override
     def _find_ranks(self) -> Ranks:
         return super()._find_ranks() if self._sharding is None else self._sharding.ranks
 
-    # docstr-coverage: inherited
+    @override
     def _common_parameters(self) -> Iterator[nn.Parameter]:
         divided = divided_parameters(self.model)
         return (x for name, x in self.model.named_parameters() if name not in divided)
@@ -113,7 +113,7 @@ class ShardedTrainingLoop(ParallelTrainingLoop, ABC):
         """Return which entities this process has, be it all of them."""
         return self._sharding or Sharding(self.num_entities, Ranks())
 
-    # docstr-coverage: inherited
+    @override
     def _describe_model(self) -> dict[str, Any]:
         description = super()._describe_model()
         if self._sharding is not None:
@@ -166,7 +166,7 @@ class ShardedTrainingLoop(ParallelTrainingLoop, ABC):
         """Let a sweep visit queries whose answers other processes have."""
         return sweep if self._sharding is None else ShardedSweep(sweep, self._sharding)
 
-    # docstr-coverage: inherited
+    @override
     def _save_state(self, path: Any, **kwargs: Any) -> None:  # type: ignore[override]
         if self._sharding is None:
             super()._save_state(path, **kwargs)
@@ -182,7 +182,7 @@ class ShardedTrainingLoop(ParallelTrainingLoop, ABC):
         # the others go on when it is complete
         self._ranks.same(None)
 
-    # docstr-coverage: inherited
+    @override
     def _load_state(
         self, path: str | Path, triples_factory: CoreTriplesFactory | None = None
     ) -> tuple[Path | None, int | None]:

@@ -17,22 +17,13 @@ from pykeen.hpo.hpo import suggest_kwargs
 from pykeen.losses import loss_resolver
 from pykeen.models import Model, model_resolver
 
+from ..defaults import learning_rate, model_defaults
+from ..hpo import LEARNING_RATES, default_loss, fits, known_losses, limit_sizes, loss_ranges
 from ..losses import MomentLoss
-from ..planning import Outline, outline
-from ..recipes import learning_rate, model_defaults
-from ..search import LEARNING_RATES, default_loss, fits, known_losses, limit_sizes, loss_ranges
-from ..sweep import free_memory
+from ..memory.dry_run import outline
+from ..memory.free import free_memory
+from ..memory.outline import Outline
 from ..training import NonSamplingLCWATrainingLoop
-
-__all__ = [
-    "LAST",
-    "METRICS",
-    "RUNGS",
-    "Choice",
-    "Graph",
-    "Rung",
-    "Space",
-]
 
 #: the column of each metric, and its name in PyKEEN; the first one decides
 METRICS: Mapping[str, str] = {

@@ -12,12 +12,6 @@ from optuna.trial import FrozenTrial, TrialState
 
 from .space import RUNGS, Space
 
-__all__ = [
-    "UNFINISHED",
-    "Trials",
-    "mrr",
-]
-
 #: How the time of an epoch grows with the dimension: by its square, if matrices are large, and less if they are small
 TIME_EXPONENT = 1.5
 

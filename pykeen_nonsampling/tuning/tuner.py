@@ -17,16 +17,12 @@ from optuna.trial import FrozenTrial, TrialState
 from pykeen.models import Model
 from pykeen.pipeline import PipelineResult, pipeline
 from pykeen.training import TrainingCallback
+from typing_extensions import override
 
-from ..evaluation import FactorizedRankBasedEvaluator
-from ..sweep import free_memory
+from ..memory.free import free_memory
+from ..ranking.evaluator import FactorizedRankBasedEvaluator
 from .space import LAST, METRICS, Space
 from .trials import UNFINISHED, Trials, mrr
-
-__all__ = [
-    "Deadline",
-    "Tuner",
-]
 
 #: One in this many trials of a rung goes on to the next one
 REDUCTION = 3
@@ -62,8 +58,8 @@ class Deadline(TrainingCallback):
         self.end = end
         self.report = report
 
-    # docstr-coverage: inherited
-    def post_epoch(self, epoch: int, epoch_loss: float, **kwargs: Any) -> None:  # noqa: D102
+    @override
+    def post_epoch(self, epoch: int, epoch_loss: float, **kwargs: Any) -> None:
         self.report()
         if time.monotonic() > self.end:
             raise Overrun

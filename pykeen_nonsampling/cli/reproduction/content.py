@@ -5,17 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-__all__ = [
-    "Block",
-    "Cell",
-    "Command",
-    "Figure",
-    "Report",
-    "Section",
-    "Table",
-    "Text",
-]
-
 
 @dataclass(frozen=True)
 class Text:

@@ -13,13 +13,6 @@ from .plan import Query
 from .storage import Record
 from .training import label_triples
 
-__all__ = [
-    "UNKNOWN",
-    "choose_queries",
-    "find_queries",
-    "read_labels",
-]
-
 #: What stands for the entity to be predicted
 UNKNOWN = "?"
 

@@ -14,16 +14,6 @@ from ..plots import plot_curves
 from . import paper
 from .plan import LOOPS, display_name
 
-__all__ = [
-    "FORMATS",
-    "draw",
-    "draw_accuracy",
-    "draw_quality",
-    "draw_speed",
-    "draw_spread",
-    "draw_sweep",
-]
-
 FORMATS = ("png", "svg")
 
 #: The color of each training loop

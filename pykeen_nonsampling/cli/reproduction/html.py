@@ -11,10 +11,6 @@ from pathlib import Path
 
 from .content import Block, Cell, Command, Figure, Report, Table, Text
 
-__all__ = [
-    "write_html",
-]
-
 
 def write_html(report: Report, directory: Path) -> str:
     """Write a report.

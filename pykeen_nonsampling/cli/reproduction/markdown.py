@@ -6,10 +6,6 @@ from collections.abc import Iterator, Sequence
 
 from .content import Block, Cell, Command, Figure, Report, Table, Text
 
-__all__ = [
-    "write_markdown",
-]
-
 
 def write_markdown(report: Report) -> str:
     """Write a report, with pictures in files beside it. Italics stand for what is gray in HTML."""

@@ -5,26 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-__all__ = [
-    "ACCURACY",
-    "BATCH_SIZE",
-    "CITATION",
-    "DIM",
-    "DIMENSIONS",
-    "EPOCHS",
-    "LEARNING_RATE",
-    "MODELS",
-    "NEGATIVE_WEIGHT",
-    "NUM_NEGATIVES",
-    "QUERIES",
-    "SECONDS",
-    "SEEDS",
-    "SWEEPS",
-    "WEIGHTS",
-    "Accuracy",
-    "Sweep",
-]
-
 CITATION = "Li et al. (2021)"
 
 MODELS = ("DistMult", "SimplE", "ComplEx", "TransE")

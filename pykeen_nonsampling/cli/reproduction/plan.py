@@ -11,22 +11,9 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from . import paper
+from typing_extensions import override
 
-__all__ = [
-    "LOOPS",
-    "PARTS",
-    "PRESETS",
-    "SAMPLED",
-    "Preset",
-    "Query",
-    "Run",
-    "Search",
-    "Training",
-    "display_name",
-    "find_configuration",
-    "plan_part",
-]
+from . import paper
 
 #: PyKEEN's training loop with sampled negatives, and those without sampling
 SAMPLED = "slcwa"
@@ -100,8 +87,8 @@ class Training(Run):
     #: the seed of the initial vectors, if it is another one than that of all else
     start: int | None = None
 
-    # docstr-coverage: inherited
-    def describe(self) -> str:  # noqa: D102
+    @override
+    def describe(self) -> str:
         what = "" if self.configuration is None else ", defaults" if self.configuration == DEFAULTS else ", shipped"
         weight = "" if self.negative_weight in (None, paper.NEGATIVE_WEIGHT) else f", c⁻={self.negative_weight:g}"
         start = "" if self.start is None else ", same initial vectors"
@@ -121,8 +108,8 @@ class Search(Run):
     trials: int
     repeats: int
 
-    # docstr-coverage: inherited
-    def describe(self) -> str:  # noqa: D102
+    @override
+    def describe(self) -> str:
         return f"{self.model} on {self.dataset}, {self.loop}, d={self.dim}, {self.budget_seconds:g} s after a search"
 
 

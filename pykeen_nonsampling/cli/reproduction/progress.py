@@ -10,11 +10,6 @@ from typing import Any
 from .plan import Run, Search, Training
 from .storage import Record
 
-__all__ = [
-    "estimate",
-    "format_time",
-]
-
 #: What runs have in common that take about as long, from the closest ones to the most distant
 KINSHIP: Sequence[Sequence[str]] = (
     ("kind", "dataset", "model", "loop", "dim", "epochs", "configuration"),

@@ -16,11 +16,6 @@ from .plan import display_name
 from .results import Results
 from .statistics import as_frame, speed, spread, summarize
 
-__all__ = [
-    "list_files",
-    "write_report",
-]
-
 TITLES: Mapping[str, str] = {
     "accuracy": "Accuracy with the paper's settings",
     "shipped": "Accuracy with the configurations of this package",

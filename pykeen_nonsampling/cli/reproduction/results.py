@@ -13,10 +13,6 @@ from .plan import SAMPLED, Preset, Query, plan_part
 from .statistics import as_frame
 from .storage import Record, Storage
 
-__all__ = [
-    "Results",
-]
-
 
 @dataclass
 class Results:

@@ -20,20 +20,6 @@ from .plan import DEFAULTS, LOOPS, PARTS, PRESETS, SAMPLED, display_name, find_c
 from .results import Results
 from .statistics import METRICS, speed, spread, summarize
 
-__all__ = [
-    "accuracy",
-    "examples",
-    "overview",
-    "quality",
-    "settings",
-    "shipped",
-    "stability",
-    "sweep",
-    "time",
-    "write_command",
-    "write_queries",
-]
-
 #: The options that change a preset, by its field
 OPTIONS: Mapping[str, str] = {
     "datasets": "--dataset",

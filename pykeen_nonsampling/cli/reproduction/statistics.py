@@ -14,15 +14,6 @@ from . import paper
 from .plan import LOOPS, SAMPLED
 from .storage import Record
 
-__all__ = [
-    "METRICS",
-    "as_frame",
-    "paired_test",
-    "speed",
-    "spread",
-    "summarize",
-]
-
 #: The metrics in the order of the paper's table
 METRICS = ("MRR", "MR", "Hits@10", "Hits@3", "Hits@1")
 

@@ -10,14 +10,6 @@ from typing import Any
 
 from .plan import Run
 
-__all__ = [
-    "RUNS",
-    "SETTINGS",
-    "OtherSettingsError",
-    "Record",
-    "Storage",
-]
-
 SETTINGS, RUNS = "settings.json", "runs.jsonl"
 
 

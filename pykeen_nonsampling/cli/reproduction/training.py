@@ -14,25 +14,19 @@ from pykeen.models import Model, model_resolver
 from pykeen.pipeline import pipeline
 from pykeen.training import NonFiniteLossError, TrainingCallback, TrainingLoop
 from pykeen.triples import CoreTriplesFactory, TriplesFactory
+from typing_extensions import override
 
 from ..._compat import cheap_garbage_collection
 from ...datasets import AllEntities
-from ...evaluation import FactorizedRankBasedEvaluator
-from ...prediction import predict_targets
-from ...recipes import model_defaults
+from ...defaults import model_defaults
+from ...ranking.evaluator import FactorizedRankBasedEvaluator
+from ...ranking.predict import predict_targets
 from ..compare import METRICS
 from ..curves import OutOfTime, choose_clock
 from ..quality import Quality, QualitySettings
 from ..timing import OPTIMIZER
 from . import paper
 from .plan import DEFAULTS, SAMPLED, Query, Run, Search, Training, find_configuration
-
-__all__ = [
-    "do",
-    "label_triples",
-    "load_graph",
-    "warm_up",
-]
 
 #: The loss of PyKEEN's training loop: those of OpenKE, whose models the paper compares with
 SAMPLED_LOSSES: Mapping[str, str] = {"TransE": "marginranking"}
@@ -82,12 +76,12 @@ class Stopwatch(TrainingCallback):
         self.seconds = 0.0
         self.steps = self.epochs = 0
 
-    # docstr-coverage: inherited
+    @override
     def register_training_loop(self, training_loop: TrainingLoop) -> None:
         super().register_training_loop(training_loop)
         self.start = self.clock()
 
-    # docstr-coverage: inherited
+    @override
     def pre_batch(self, **kwargs: Any) -> None:
         self.seconds = self.clock() - self.start
         if self.steps and self.seconds >= self.limit:
@@ -96,7 +90,7 @@ class Stopwatch(TrainingCallback):
             torch.manual_seed(self.seed)
         self.steps += 1
 
-    # docstr-coverage: inherited
+    @override
     def post_epoch(self, epoch: int, epoch_loss: float, **kwargs: Any) -> None:
         self.seconds = self.clock() - self.start
         self.epochs = epoch

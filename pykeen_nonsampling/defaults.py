@@ -1,0 +1,220 @@
+"""Defaults for this package's training loops, where PyKEEN's pipelines would fill in those of its sampling loops.
+
+:func:`complete` is the recipe for :func:`pykeen.pipeline.pipeline`, and a pure function. With the package installed, the
+pipeline uses it automatically. :func:`pykeen_nonsampling.hpo.complete_study` is the one for studies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from pykeen.losses import Loss, loss_resolver
+from pykeen.lr_schedulers import lr_scheduler_resolver
+from pykeen.models import (
+    CP,
+    RESCAL,
+    UM,
+    AutoSF,
+    ComplEx,
+    DistMA,
+    DistMult,
+    HolE,
+    Model,
+    MuRE,
+    PairRE,
+    QuatE,
+    RotatE,
+    SimplE,
+    TransE,
+    TransF,
+    TuckER,
+    model_resolver,
+)
+from pykeen.training import TrainingLoop, training_loop_resolver
+from pykeen.triples import CoreTriplesFactory
+from pykeen.utils import resolve_device
+from torch.optim.lr_scheduler import CosineAnnealingLR
+
+from .losses import AutomaticLoss, check_loss
+from .memory.room import check_model
+from .training import FactorizedTrainingLoop, NonSamplingLCWATrainingLoop, NonSamplingTrainingLoop
+from .training.arguments import check_negative_sampler
+
+#: Large steps at first, which a full batch allows, and small ones at the end. PyKEEN's default for Adam is 0.001.
+LEARNING_RATE: Mapping[type[TrainingLoop[Any]], float] = {
+    NonSamplingTrainingLoop: 0.02,
+    NonSamplingLCWATrainingLoop: 0.05,
+}
+
+#: What a model needs for a factorization, where PyKEEN's defaults leave it without one
+REQUIRED: Mapping[type[Model], Mapping[str, Any]] = {
+    MuRE: dict(p=2, power_norm=True),
+    PairRE: dict(p=2),
+    TransE: dict(scoring_fct_norm=2),
+    TuckER: dict(dropout_0=0.0, dropout_1=0.0, dropout_2=0.0, apply_batch_normalization=False),
+    UM: dict(scoring_fct_norm=2),
+}
+
+_SMALL = dict(entity_initializer="xavier_normal", relation_initializer="xavier_normal")
+
+#: What suits the losses of this package better than PyKEEN's defaults: scores must be able to reach 1 and 0, so vectors may
+#: have any length and are small at the start; for distances, they make scores start where those of false triples should be
+SUITABLE: Mapping[type[Model], Mapping[str, Any]] = {
+    AutoSF: dict(embedding_kwargs=dict(initializer="xavier_normal")),
+    CP: _SMALL,
+    ComplEx: dict(**_SMALL, regularizer=None),
+    DistMA: _SMALL,
+    DistMult: dict(**_SMALL, regularizer=None, entity_constrainer=None),
+    HolE: dict(entity_initializer="normal_norm", relation_initializer="normal_norm", entity_constrainer=None),
+    MuRE: dict(entity_initializer_kwargs=dict(std=0.05)),
+    PairRE: dict(relation_initializer_kwargs=dict(a=-(3**0.5), b=3**0.5)),
+    QuatE: dict(entity_regularizer=None, relation_regularizer=None),
+    RESCAL: dict(**_SMALL, regularizer=None),
+    RotatE: dict(entity_initializer="normal_norm"),
+    SimplE: _SMALL,
+    TransF: _SMALL,
+    TuckER: dict(core_tensor_initializer="xavier_normal"),
+    UM: dict(entity_initializer="normal_norm"),
+}
+
+#: The arguments of optimizer and schedule, which are filled in together or not at all
+OPTIMIZATION = ("optimizer", "optimizer_kwargs", "lr_scheduler", "lr_scheduler_kwargs")
+
+
+def is_ours(training_loop: str | type[TrainingLoop[Any]] | None) -> bool:
+    """Whether a training loop is one of this package's."""
+    return issubclass(training_loop_resolver.lookup(training_loop), FactorizedTrainingLoop)
+
+
+def learning_rate(training_loop: type[TrainingLoop[Any]]) -> float:
+    """Return the learning rate of a training loop, or of the one that it is derived from."""
+    return next(rate for cls, rate in LEARNING_RATE.items() if issubclass(training_loop, cls))
+
+
+def required_kwargs(model: type[Model]) -> dict[str, Any]:
+    """Return the keyword arguments that a model needs to be trained at all."""
+    return dict(REQUIRED.get(model, {}))
+
+
+def model_defaults(model: type[Model]) -> dict[str, Any]:
+    """Return the keyword arguments that replace PyKEEN's defaults of a model."""
+    return {**REQUIRED.get(model, {}), **SUITABLE.get(model, {})}
+
+
+def complete(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Fill in what :func:`pykeen.pipeline.pipeline` should get for one of this package's training loops.
+
+    This is the loss, parameters of the model, the whole graph as batch, and, unless any of them is configured, optimizer
+    and learning rate schedule. A cosine schedule ends with the last epoch, unless told otherwise. Given arguments are kept.
+    For other training loops, nothing changes.
+
+    :param kwargs: the keyword arguments of a pipeline
+    :return: the completed ones
+    :raises ValueError: if a loss or a negative sampler is given that cannot be used
+    """
+    if not is_ours(kwargs.get("training_loop")):
+        return dict(kwargs)
+    training_kwargs = {"batch_size": None, **(kwargs.get("training_kwargs") or {})}
+    completed = complete_model(complete_loss({**kwargs, "training_kwargs": training_kwargs}))
+    epochs = completed.get("epochs") or training_kwargs.get("num_epochs")
+    if any(completed.get(name) for name in OPTIMIZATION):
+        return _complete_schedule(completed, epochs)
+    lr = learning_rate(training_loop_resolver.lookup(kwargs["training_loop"]))
+    completed |= {"optimizer": "Adam", "optimizer_kwargs": dict(lr=lr)}
+    if epochs and completed.get("stopper") in (None, "nop"):
+        # with an early stopper, the last epoch is not known beforehand
+        completed |= {"lr_scheduler": "CosineAnnealingLR", "lr_scheduler_kwargs": dict(T_max=epochs)}
+    return completed
+
+
+def check_size(
+    kwargs: Mapping[str, Any], model: Any, model_kwargs: Mapping[str, Any] | None, factory: CoreTriplesFactory
+) -> None:
+    """Refuse a pipeline whose model does not fit the memory, before it is made.
+
+    :param kwargs: the completed keyword arguments of the pipeline
+    :param model: the model, or a hint for it
+    :param model_kwargs: its keyword arguments
+    :param factory: the training triples
+    :raises ValueError: if it does not fit
+    """
+    training_loop: Any = training_loop_resolver.lookup(kwargs["training_loop"])
+    loop_kwargs, loss = kwargs.get("training_loop_kwargs") or {}, kwargs.get("loss")
+    if loss is not None and not isinstance(loss, Loss):
+        loss = loss_resolver.make(loss, kwargs.get("loss_kwargs"))
+
+    inverse, target = factory.create_inverse_triples, loop_kwargs.get("target")
+    check_model(
+        model_resolver.lookup(model),
+        {name: value for name, value in (model_kwargs or {}).items() if name not in ("loss", "regularizer")},
+        factory,
+        partial(training_loop.plan_task, loss, inverse=inverse, target=target),
+        resolve_device(kwargs.get("device")),
+        loop_kwargs.get("memory_budget"),
+    )
+
+
+def _complete_schedule(kwargs: dict[str, Any], epochs: int | None) -> dict[str, Any]:
+    """Let a cosine schedule end with the last epoch, unless the user says when."""
+    scheduler, scheduler_kwargs = kwargs.get("lr_scheduler"), kwargs.get("lr_scheduler_kwargs") or {}
+    if scheduler is None or not epochs or scheduler_kwargs.get("T_max") is not None:
+        return kwargs
+    if not issubclass(lr_scheduler_resolver.lookup(scheduler), CosineAnnealingLR):
+        return kwargs
+    return {**kwargs, "lr_scheduler_kwargs": {**scheduler_kwargs, "T_max": epochs}}
+
+
+def difference(completed: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what was filled in, one level deep."""
+    added = {}
+    for name, value in completed.items():
+        old = given.get(name)
+        if isinstance(value, Mapping):
+            value = {key: x for key, x in value.items() if key not in (old or {}) and key != "batch_size"}
+            if value:
+                added[name] = value
+        elif old is None and value is not None:
+            added[name] = value
+    return added
+
+
+def complete_loss(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Fill in the default loss, or check the given one."""
+    check_negative_sampler(kwargs.get("negative_sampler"), kwargs.get("negative_sampler_kwargs"))
+    completed = dict(kwargs)
+    if completed.get("loss_kwargs"):
+        # None is left out: trackers refuse a value that changes later, when it is derived
+        completed["loss_kwargs"] = {name: value for name, value in completed["loss_kwargs"].items() if value is not None}
+    loss = kwargs.get("loss") or (kwargs.get("model_kwargs") or {}).get("loss")
+    if loss is not None:
+        check_loss(type(loss) if isinstance(loss, Loss) else loss_resolver.lookup(loss))
+    elif not isinstance(kwargs.get("model"), Model):
+        # a model comes with its loss, which the training loop checks
+        common = set(kwargs.get("loss_kwargs") or {}) <= set(AutomaticLoss().kwargs)
+        completed["loss"] = "automatic" if common else "nonsampling"
+    return completed
+
+
+def complete_model(kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Fill in the defaults of the model."""
+    model = kwargs.get("model")
+    if model is None or isinstance(model, Model):
+        return kwargs
+    defaults = model_defaults(model_resolver.lookup(model))
+    if kwargs.get("regularizer"):
+        defaults.pop("regularizer", None)
+    return {**kwargs, "model_kwargs": {**defaults, **(kwargs.get("model_kwargs") or {})}}
+
+
+def format_markdown() -> str:
+    """Write the defaults of all models as a table in Markdown."""
+    tables = {"required for a factorization": REQUIRED, "suits the losses of this package": SUITABLE}
+    lines = [f"| model | {' | '.join(tables)} |", "|---" * (1 + len(tables)) + "|"]
+    for model in sorted({*REQUIRED, *SUITABLE}, key=lambda cls: cls.__name__.lower()):
+        cells = (
+            "<br>".join(f"`{name}={value!r}`" for name, value in table.get(model, {}).items()) for table in tables.values()
+        )
+        lines.append(f"| {model.__name__} | {' | '.join(cells)} |")
+    return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""Processes that train one model together, on :mod:`torch.distributed`."""

@@ -1,0 +1,159 @@
+"""What is trained, in numbers: the sizes of a graph, and what of a loss memory depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from pykeen.triples import CoreTriplesFactory
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from ..distributed.shards import Shard, Sharding
+from ..distributed.sweep import rows_at_once
+from ..graph.frequencies import Census
+from ..graph.index import TripleIndex
+from ..losses import AutomaticLoss, MomentLoss, NonSamplingLoss, StandardizedLoss, as_exponent
+from ..losses.weights import choose_loss, constant
+
+
+@dataclass(frozen=True)
+class Counts:
+    """The numbers of a graph that memory and time depend on."""
+
+    num_entities: int
+    #: as the model knows them, including inverse ones
+    num_relations: int
+    #: to train on, including inverse ones
+    num_triples: int
+    #: the numbers of distinct pairs of head and relation, and of relation and tail
+    num_queries: tuple[int, int]
+    #: the number of entities of other processes to have at once, if they are divided
+    num_fetched: int = 0
+    #: the number of processes that have all of this, and visit a part of the queries each
+    num_ranks: int = 1
+    #: whether half of the triples are the inverse ones of the others
+    inverse: bool = False
+
+    @property
+    def density(self) -> float:
+        """The number of triples per entity, without inverse ones."""
+        return self.num_triples / (1 + self.inverse) / self.num_entities
+
+    @classmethod
+    def of(cls, factory: CoreTriplesFactory) -> Counts:
+        """Count what is in a factory. Kept, since that takes a while."""
+        # factories have no hash, but each has triples of its own
+        known = _COUNTED.setdefault(factory.mapped_triples, {})
+        sizes = factory.num_entities, factory.num_relations
+        if sizes not in known:
+            if isinstance(factory, Shard):
+                sharding = factory.sharding
+                by_head, by_tail = factory.both_ends()
+                sizes_of_all = sharding.num_entities, factory.num_relations
+                ends = TripleIndex(by_head, *sizes_of_all), TripleIndex(by_tail.flip(1), *sizes_of_all)
+                known[sizes] = cls.of_census(Census(*ends, inverse=factory.create_inverse_triples), sharding)
+            else:
+                known[sizes] = cls.of_census(Census.of(factory))
+        return known[sizes]
+
+    @classmethod
+    def of_census(cls, census: Census, sharding: Sharding | None = None) -> Counts:
+        """Take what has been counted, in this process.
+
+        :param census: the census
+        :param sharding: which process has which entities, if they are divided
+        :return: the numbers
+        """
+        index = census.index
+        rows = index.num_entities if sharding is None else sharding.num_rows
+        fetched = 0 if sharding is None else min(index.num_entities, rows_at_once(rows))
+        queries = index.num_queries, census.num_other_queries
+        return cls(rows, index.num_relations, len(index), queries, fetched, inverse=census.inverse)
+
+    def parallel(self, num_ranks: int) -> Counts:
+        """Return the numbers of one of several processes that each have all entities."""
+        return replace(self, num_ranks=num_ranks)
+
+    def shard(self, num_ranks: int) -> Counts:
+        """Return the numbers of one of several processes among which the entities are divided, rounded up."""
+        rows, triples, heads, tails = (-(-x // num_ranks) for x in (self.num_entities, self.num_triples, *self.num_queries))
+        fetched = min(self.num_entities, rows_at_once(rows))
+        return Counts(rows, self.num_relations, triples, (heads, tails), fetched, inverse=self.inverse)
+
+    def factory(self) -> CoreTriplesFactory:
+        """Make a factory of a single triple for models of the same sizes."""
+        return CoreTriplesFactory(torch.zeros(1, 3, dtype=torch.long), self.num_entities, self.num_relations)
+
+
+_COUNTED: Any = WeakTensorKeyDictionary()
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is trained, as far as memory depends on it."""
+
+    #: whether every triple that is not observed is a negative, or only the candidates of observed queries
+    closed_world: bool = False
+    #: the number of ends of triples whose queries are visited
+    sides: int = 2
+    #: whether candidates have weights
+    weighted: bool = True
+    #: whether candidates in the range of a relation weigh more
+    ranges: bool = False
+    #: whether the norms of vectors are part of the loss
+    regularized: bool = True
+    #: the number of tensors, as large as all parameters, that the optimizer keeps: those of Adam
+    optimizer_copies: int = 2
+
+    @classmethod
+    def of(cls, loss: Any, family: str, counts: Counts, closed_world: bool = False, sides: int = 2) -> Task:
+        """Find out what a loss needs; what it leaves open has the default for graph and model.
+
+        :param loss: the loss; the one that suits, if there is none
+        :param family: the family of the model's factorization
+        :param counts: the numbers of the graph
+        :param closed_world: whether every triple that is not observed is a negative
+        :param sides: the number of ends of triples that are predicted
+        :return: the task
+        """
+        if not isinstance(loss, MomentLoss):
+            loss = AutomaticLoss()
+        if isinstance(loss, AutomaticLoss):
+            suitable = choose_loss(counts.num_entities, counts.density, family)
+            loss = loss.become(NonSamplingLoss if closed_world else suitable)
+        standardized = isinstance(loss, StandardizedLoss)
+        regularization = "regularization" + (" in the closed world" if closed_world else "")
+        by_entity = [as_exponent(getattr(loss, name)) for name in ("head_weight", "tail_weight")]
+        defaults = {
+            "candidate_weight": 0.0 if standardized else constant("exponent of candidates", family),
+            "range_weight": constant("exponent of ranges", family),
+            "regularization_weight": constant(
+                "regularization of the standardized loss" if standardized else regularization, family
+            ),
+        }
+        candidates, ranges, regularized = (
+            bool(as_exponent(default if getattr(loss, name) is None else getattr(loss, name)))
+            for name, default in defaults.items()
+        )
+        return cls(
+            closed_world=closed_world,
+            sides=1 if closed_world else sides,
+            weighted=any(by_entity) or (candidates and not closed_world),
+            ranges=ranges and not closed_world,
+            regularized=regularized,
+        )
+
+    def with_optimizer(self, optimizer: torch.optim.Optimizer) -> Task:
+        """Return the same task with the state of an optimizer."""
+        defaults = optimizer.defaults
+        if isinstance(optimizer, torch.optim.SGD):
+            return replace(self, optimizer_copies=int(bool(defaults.get("momentum"))))
+        if isinstance(optimizer, torch.optim.Adagrad):
+            return replace(self, optimizer_copies=1)
+        return replace(self, optimizer_copies=2 + bool(defaults.get("amsgrad")))
+
+
+#: From the family of a model's factorization, and the numbers of the graph, to what is trained
+TaskOf = Callable[[str, Counts], Task]

@@ -1,0 +1,1 @@
+"""Scores of all candidates by a matrix product: ranks, evaluation and predictions."""

@@ -1,0 +1,1 @@
+"""The sweep for CPUs, made of loops that Numba compiles."""
