@@ -21,11 +21,11 @@ from pykeen.utils import resolve_device
 
 from .defaults import OPTIMIZATION, complete_loss, complete_model, is_ours
 from .factorizations import NotDecomposableError
-from .graph.frequencies import Census
+from .free import free_memory
+from .graph.frequencies import Frequencies
 from .losses import AutomaticLoss, MomentLoss, NonSamplingLoss
 from .losses.weights import closed_world_defaults, local_closed_world_defaults, suitable_loss
 from .memory.dry_run import outline
-from .memory.free import free_memory
 from .memory.outline import Outline, format_bytes
 from .training import FactorizedTrainingLoop, NonSamplingTrainingLoop
 
@@ -99,7 +99,7 @@ def default_loss(training_loop: type[FactorizedTrainingLoop], factory: CoreTripl
     """
     if issubclass(training_loop, NonSamplingTrainingLoop):
         return NonSamplingLoss
-    return suitable_loss(Census.of(factory), family)
+    return suitable_loss(Frequencies.of(factory), family)
 
 
 def default_weights(
@@ -114,7 +114,7 @@ def default_weights(
     :return: the weights, by the names of the loss's parameters
     """
     derive = closed_world_defaults if issubclass(training_loop, NonSamplingTrainingLoop) else local_closed_world_defaults
-    return derive(loss, Census.of(factory), family)
+    return derive(loss, Frequencies.of(factory), family)
 
 
 def loss_ranges(

@@ -13,7 +13,7 @@ from pykeen.models import ComplEx, DistMult, Model, TransE
 from pykeen.triples import CoreTriplesFactory
 
 from pykeen_nonsampling import NonSamplingLCWATrainingLoop, NonSamplingLoss, NonSamplingTrainingLoop, StandardizedLoss
-from pykeen_nonsampling.graph.frequencies import Census
+from pykeen_nonsampling.graph.frequencies import Frequencies
 from pykeen_nonsampling.graph.sides import Side
 from pykeen_nonsampling.losses import AutomaticLoss
 from pykeen_nonsampling.losses.weights import (
@@ -67,14 +67,14 @@ class TestDefaults:
         """The exponent of queries looks at both ends."""
         reversed_hub = make_factory([(t, 0, 0) for t in range(100)] + [(0, 0, 1)], 400, 1)
         one, other = (
-            local_closed_world_defaults(NonSamplingLoss(), Census.of(factory), "block-diagonal")["query_weight"]
+            local_closed_world_defaults(NonSamplingLoss(), Frequencies.of(factory), "block-diagonal")["query_weight"]
             for factory in (HUB, reversed_hub)
         )
         assert one == pytest.approx(other)
 
     def test_exponent_of_large_graphs(self) -> None:
         factory = make_factory([(0, 0, t) for t in range(100)], 40_000, 1)
-        defaults = local_closed_world_defaults(NonSamplingLoss(), Census.of(factory), "block-diagonal")
+        defaults = local_closed_world_defaults(NonSamplingLoss(), Frequencies.of(factory), "block-diagonal")
         assert (defaults["negative_weight"], defaults["query_weight"]) == (0.0025, 0.5)
 
     @pytest.mark.parametrize(
@@ -132,21 +132,21 @@ class TestDefaults:
         ids=str,
     )
     def test_one_kind_of_regularization(self, family: str, kwargs: dict[str, float], expected: tuple[float, float]) -> None:
-        weights = local_closed_world_defaults(NonSamplingLoss(**kwargs), Census.of(FACTORY), family)  # type: ignore[arg-type]
+        weights = local_closed_world_defaults(NonSamplingLoss(**kwargs), Frequencies.of(FACTORY), family)  # type: ignore[arg-type]
         assert (weights["regularization_weight"], weights["duality_weight"]) == expected
 
     @pytest.mark.parametrize(("family", "mass"), [("block-diagonal", 20.0), ("squared distance", 3.0)])
     def test_closed_world(self, family: str, mass: float) -> None:
         """All triples together weigh so many times as much as all positives."""
-        census = Census.of(make_factory([(0, 0, 1), (1, 1, 2)], 100, 2))
-        weight = closed_world_defaults(NonSamplingLoss(positive_weight=0.5), census, family)["negative_weight"]
+        frequencies = Frequencies.of(make_factory([(0, 0, 1), (1, 1, 2)], 100, 2))
+        weight = closed_world_defaults(NonSamplingLoss(positive_weight=0.5), frequencies, family)["negative_weight"]
         assert weight * 100 * 2 * 100 == pytest.approx(mass * 0.5 * 2)
-        assert closed_world_defaults(NonSamplingLoss(), Census.of(FACTORY), family)["negative_weight"] <= 1.0
+        assert closed_world_defaults(NonSamplingLoss(), Frequencies.of(FACTORY), family)["negative_weight"] <= 1.0
 
     @pytest.mark.parametrize("name", ["head_weight", "tail_weight"])
     def test_nothing_is_added_to_weights_of_entities(self, name: str) -> None:
         loss = NonSamplingLoss(**{name: 0.5})
-        assert local_closed_world_defaults(loss, Census.of(FACTORY), "block-diagonal")["candidate_weight"] == 0.0
+        assert local_closed_world_defaults(loss, Frequencies.of(FACTORY), "block-diagonal")["candidate_weight"] == 0.0
 
 
 class TestRecords:
@@ -202,7 +202,7 @@ class TestTensors:
 
     def test_weights_of_triples(self) -> None:
         loss = NonSamplingLoss(head_weight=1.0, relation_weight=lambda n: n)
-        weights = weigh_triples(loss, Census.of(FACTORY), torch.double)
+        weights = weigh_triples(loss, Frequencies.of(FACTORY), torch.double)
         # of the heads, 0 has two triples, 1 to 4 have one each
         assert weights.heads is not None
         assert weights.heads.tolist() == pytest.approx([15 / 11, *[10 / 11] * 4])
@@ -234,8 +234,8 @@ class TestSuitableLoss:
         numbers = torch.arange(num_triples)
         triples = torch.stack([numbers % num_entities, torch.zeros_like(numbers), numbers // num_entities], dim=1)
         factory = CoreTriplesFactory(triples, num_entities, 1)
-        assert suitable_loss(Census.of(factory), family) is loss
-        assert suitable_loss(Census.of(with_inverse(factory)), family) is loss
+        assert suitable_loss(Frequencies.of(factory), family) is loss
+        assert suitable_loss(Frequencies.of(with_inverse(factory)), family) is loss
         assert choose_loss(num_entities, Counts.of(with_inverse(factory)).density, family) is loss
 
     @pytest.mark.parametrize(
@@ -263,9 +263,9 @@ class TestSuitableLoss:
 
     def test_margin_grows_with_the_number_of_entities(self) -> None:
         small, large = (
-            local_closed_world_defaults(StandardizedLoss(), Census.of(make_factory([(0, 0, 1)], n, 1)), "block-diagonal")[
-                "margin"
-            ]
+            local_closed_world_defaults(
+                StandardizedLoss(), Frequencies.of(make_factory([(0, 0, 1)], n, 1)), "block-diagonal"
+            )["margin"]
             for n in (10, 1000)
         )
         assert large == pytest.approx(3 * small)

@@ -33,10 +33,10 @@ from pykeen.training import training_loop_resolver
 
 from .._compat import cheap_garbage_collection
 from ..defaults import is_ours, learning_rate, model_defaults
+from ..free import free_memory
 from ..hpo import LEARNING_RATES, default_loss, loss_ranges
 from ..losses import MomentLoss
 from ..memory.dry_run import outline
-from ..memory.free import free_memory
 from ..training import FactorizedTrainingLoop
 from .console import check_evaluation, load, lookup, machine, silence
 from .curves import SECONDS, OutOfTime, TimedCurve, choose_clock

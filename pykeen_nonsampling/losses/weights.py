@@ -15,7 +15,7 @@ from pykeen.triples.weights import LossWeighter
 from torch import Tensor
 
 from ..factorizations.moments import Weights
-from ..graph.frequencies import Census
+from ..graph.frequencies import Frequencies
 from ..graph.index import TripleIndex
 from ..graph.sides import Ranges, Side, SideWeights
 from . import MomentLoss, NonSamplingLoss, StandardizedLoss, UnsavedFunction, as_exponent, describe
@@ -87,16 +87,16 @@ def constant(name: str, family: str) -> float:
     return values.get(family, values.get(family.partition(" (")[0], values["any"]))
 
 
-def suitable_loss(census: Census, family: str) -> type[MomentLoss]:
+def suitable_loss(frequencies: Frequencies, family: str) -> type[MomentLoss]:
     """Choose a loss for the local closed world, if the user leaves it open.
 
-    :param census: what occurs in the training triples
+    :param frequencies: what occurs in the training triples
     :param family: the family of the model's factorization
     :return: the standardized loss for distances, unless there are only a few entities or triples, or, for translations, many
         entities; and for graphs of medium size with many triples per entity, unless relations are full matrices; otherwise,
         the squared one
     """
-    return choose_loss(census.num_entities, census.density, family)
+    return choose_loss(frequencies.num_entities, frequencies.density, family)
 
 
 def choose_loss(num_entities: int, density: float, family: str) -> type[MomentLoss]:
@@ -106,16 +106,16 @@ def choose_loss(num_entities: int, density: float, family: str) -> type[MomentLo
     return StandardizedLoss if dense and few <= num_entities <= many else NonSamplingLoss
 
 
-def closed_world_defaults(loss: MomentLoss, census: Census, family: str) -> dict[str, float]:
+def closed_world_defaults(loss: MomentLoss, frequencies: Frequencies, family: str) -> dict[str, float]:
     """Derive weights for the closed world from the graph and the model.
 
     :param loss: the loss, for what the user has set
-    :param census: what occurs in the training triples
+    :param frequencies: what occurs in the training triples
     :param family: the family of the model's factorization
     :return: all weights, by the names of the loss's parameters
     """
     mass = constant("mass of all triples", family)
-    share = census.num_triples / (census.num_entities**2 * census.num_relations)
+    share = frequencies.num_triples / (frequencies.num_entities**2 * frequencies.num_relations)
     return {
         "negative_weight": loss.positive_weight * min(1.0, mass * share),
         **_regularization_defaults(loss, constant("regularization in the closed world", family)),
@@ -123,19 +123,19 @@ def closed_world_defaults(loss: MomentLoss, census: Census, family: str) -> dict
 
 
 def local_closed_world_defaults(
-    loss: MomentLoss, census: Census, family: str, num_features: float = math.inf
+    loss: MomentLoss, frequencies: Frequencies, family: str, num_features: float = math.inf
 ) -> dict[str, float]:
     """Derive weights for the local closed world from the graph and the model.
 
     :param loss: the loss, for what the user has set
-    :param census: what occurs in the training triples
+    :param frequencies: what occurs in the training triples
     :param family: the family of the model's factorization
     :param num_features: the number of features of an entity, if it is known
     :return: all weights, by the names of the loss's parameters
     """
     if isinstance(loss, StandardizedLoss):
         return {
-            "margin": constant("margin", family) * math.log(census.num_entities),
+            "margin": constant("margin", family) * math.log(frequencies.num_entities),
             "sharpness": constant("sharpness", family),
             "anchor": constant("anchor", family),
             "query_weight": 0.0,
@@ -146,12 +146,13 @@ def local_closed_world_defaults(
     mass = min(
         constant("mass of a query's candidates", family),
         constant("mass per feature", family) * num_features,
-        constant("mass on a sparse graph", family) * census.density ** constant("exponent of triples per entity", family),
+        constant("mass on a sparse graph", family)
+        * frequencies.density ** constant("exponent of triples per entity", family),
     )
     exponent = constant("exponent of queries", family)
-    negative_weight = loss.positive_weight * min(1.0, mass / census.num_entities)
+    negative_weight = loss.positive_weight * min(1.0, mass / frequencies.num_entities)
     # small graphs suffer from negatives that weigh more than positives, so the exponent is limited to avoid that
-    most = census.most_answers
+    most = frequencies.most_answers
     if most > 1:
         ratio = loss.positive_weight / (loss.negative_weight or negative_weight)
         exponent = min(exponent, max(0.0, math.log(ratio) / math.log(most)))
@@ -238,18 +239,18 @@ def _largest(weights: Tensor | float | None) -> float:
     return float(weights.max()) if isinstance(weights, Tensor) else weights
 
 
-def weigh_triples(loss: MomentLoss, census: Census, dtype: torch.dtype) -> Weights:
+def weigh_triples(loss: MomentLoss, frequencies: Frequencies, dtype: torch.dtype) -> Weights:
     """Weigh all triples by their head, relation and tail.
 
     :param loss: the loss
-    :param census: what occurs in the training triples
+    :param frequencies: what occurs in the training triples
     :param dtype: the data type of weights
     :return: the weights
     """
     return Weights(
         *(
             _by_count(f"{name}_weight", getattr(loss, f"{name}_weight"), counts.to(dtype))
-            for name, counts in zip(PARTS, (census.heads, census.relations, census.tails), strict=True)
+            for name, counts in zip(PARTS, (frequencies.heads, frequencies.relations, frequencies.tails), strict=True)
         )
     )
 
@@ -288,13 +289,18 @@ def weigh_closed_world(
 
 
 def weigh_local_closed_world(
-    loss: MomentLoss, side: Side, census: Census, weights: Weights, weighter: LossWeighter | None, dtype: torch.dtype
+    loss: MomentLoss,
+    side: Side,
+    frequencies: Frequencies,
+    weights: Weights,
+    weighter: LossWeighter | None,
+    dtype: torch.dtype,
 ) -> SideWeights:
     """Weigh the triples, queries and candidates of one side in the local closed world.
 
     :param loss: the loss, with all its weights
     :param side: the triples, seen from the end that answers
-    :param census: what occurs in the training triples
+    :param frequencies: what occurs in the training triples
     :param weights: the weights of all triples as negatives
     :param weighter: weighs queries, positives and negatives alike, as in PyKEEN's LCWA loop
     :param dtype: the data type of weights
@@ -312,7 +318,7 @@ def weigh_local_closed_world(
     if weighter is not None:
         whole = _weigh_queries(weighter, side).to(dtype)
         queries, positives = queries * whole, positives * whole[index.query_index]
-    answered = side.ends(census.heads, census.tails)[1].to(dtype)
+    answered = side.ends(frequencies.heads, frequencies.tails)[1].to(dtype)
     candidates = _by_count("candidate_weight", loss.candidate_weight, answered)
     if answers is not None:
         candidates = answers if candidates is None else answers * candidates

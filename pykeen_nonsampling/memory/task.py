@@ -12,7 +12,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..distributed.shards import Shard, Sharding
 from ..distributed.sweep import rows_at_once
-from ..graph.frequencies import Census
+from ..graph.frequencies import Frequencies
 from ..graph.index import TripleIndex
 from ..losses import AutomaticLoss, MomentLoss, NonSamplingLoss, StandardizedLoss, as_exponent
 from ..losses.weights import choose_loss, constant
@@ -53,24 +53,24 @@ class Counts:
                 by_head, by_tail = factory.both_ends()
                 sizes_of_all = sharding.num_entities, factory.num_relations
                 ends = TripleIndex(by_head, *sizes_of_all), TripleIndex(by_tail.flip(1), *sizes_of_all)
-                known[sizes] = cls.of_census(Census(*ends, inverse=factory.create_inverse_triples), sharding)
+                known[sizes] = cls.of_frequencies(Frequencies(*ends, inverse=factory.create_inverse_triples), sharding)
             else:
-                known[sizes] = cls.of_census(Census.of(factory))
+                known[sizes] = cls.of_frequencies(Frequencies.of(factory))
         return known[sizes]
 
     @classmethod
-    def of_census(cls, census: Census, sharding: Sharding | None = None) -> Counts:
+    def of_frequencies(cls, frequencies: Frequencies, sharding: Sharding | None = None) -> Counts:
         """Take what has been counted, in this process.
 
-        :param census: the census
+        :param frequencies: the frequencies
         :param sharding: which process has which entities, if they are divided
         :return: the numbers
         """
-        index = census.index
+        index = frequencies.index
         rows = index.num_entities if sharding is None else sharding.num_rows
         fetched = 0 if sharding is None else min(index.num_entities, rows_at_once(rows))
-        queries = index.num_queries, census.num_other_queries
-        return cls(rows, index.num_relations, len(index), queries, fetched, inverse=census.inverse)
+        queries = index.num_queries, frequencies.num_other_queries
+        return cls(rows, index.num_relations, len(index), queries, fetched, inverse=frequencies.inverse)
 
     def parallel(self, num_ranks: int) -> Counts:
         """Return the numbers of one of several processes that each have all entities."""

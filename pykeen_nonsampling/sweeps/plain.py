@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from ..factorizations.moments import ScoreMoments
+from ..free import free_memory
 from ..graph.index import TripleIndex
 from ..losses.objective import Scores
-from ..memory.free import free_memory
 from .problem import Gradients, Problem
 from .products import Block, Products, products_for
 from .ranges import RangeProducts

@@ -24,14 +24,14 @@ from typing_extensions import override
 from .. import _compat
 from ..factorizations import Factorization, ScoreMoments, Weights
 from ..factorizations.features import Features, check_relations, factorize_model, features, represent
+from ..free import check_memory_budget
 from ..graph.batches import Batch, Batches
-from ..graph.frequencies import Census
+from ..graph.frequencies import Frequencies
 from ..graph.sides import Side
 from ..losses import AutomaticLoss, MomentLoss, NonSamplingLoss, check_loss
 from ..losses.objective import Objective
 from ..losses.penalties import sum_of_norms
 from ..losses.weights import check_precision, weigh_triples
-from ..memory.free import check_memory_budget
 from ..memory.room import check_room
 from ..memory.task import Counts, Task
 from ..sweeps.choice import fastest_sweep
@@ -154,8 +154,8 @@ class FactorizedTrainingLoop(ShardedTrainingLoop, ABC):
     def _prepare(self, triples_factory: CoreTriplesFactory, label_smoothing: float) -> None:
         """Index the triples to train on, check the loss, derive the weights that the user left out, and record them."""
         check_numbers(self.model, self._dtype)
-        census = self._count(triples_factory)
-        counts = Counts.of_census(census, self._sharding)
+        frequencies = self._count(triples_factory)
+        counts = Counts.of_frequencies(frequencies, self._sharding)
         self._budget = check_room(self, counts, self._task(counts, triples_factory))
         self._num_features = self._try_features()
         if self.model.loss is not self._resolved_loss:
@@ -163,9 +163,9 @@ class FactorizedTrainingLoop(ShardedTrainingLoop, ABC):
         loss: MomentLoss = self._given_loss
         if isinstance(loss, AutomaticLoss):
             # only the squared loss has targets to smooth
-            loss = loss.become(NonSamplingLoss if label_smoothing else self._suitable_loss(census))
+            loss = loss.become(NonSamplingLoss if label_smoothing else self._suitable_loss(frequencies))
         self._check_objective(loss.objective(label_smoothing, num_entities=self.num_entities))
-        defaults = self._default_weights(loss, census)
+        defaults = self._default_weights(loss, frequencies)
         weights = {name: defaults[name] for name, value in loss.kwargs.items() if name in defaults and value is None}
         self._resolved_loss = self.model.loss = loss.resolve(**weights)
         self._check_divisible(self.loss)
@@ -175,9 +175,9 @@ class FactorizedTrainingLoop(ShardedTrainingLoop, ABC):
                 f"but the score of {type(self.model).__name__} is a distance. Remove it from loss_kwargs."
             )
         check_precision(self.loss, self._dtype)
-        self._weights = weigh_triples(self.loss, census, self._dtype)
+        self._weights = weigh_triples(self.loss, frequencies, self._dtype)
         with self._ranks.together():
-            sides = self._sides(census, triples_factory)
+            sides = self._sides(frequencies, triples_factory)
         self._indexed[id(triples_factory)] = triples_factory, self._make_batch(sides)
         self._weights = self._own(self._weights)
         name = loss_resolver.normalize_inst(self.loss)
@@ -305,15 +305,15 @@ class FactorizedTrainingLoop(ShardedTrainingLoop, ABC):
         return
 
     @abstractmethod
-    def _suitable_loss(self, census: Census) -> type[MomentLoss]:
+    def _suitable_loss(self, frequencies: Frequencies) -> type[MomentLoss]:
         """Choose a loss for graph and model."""
 
     @abstractmethod
-    def _default_weights(self, loss: MomentLoss, census: Census) -> dict[str, float]:
+    def _default_weights(self, loss: MomentLoss, frequencies: Frequencies) -> dict[str, float]:
         """Derive weights from graph and model, by the names of the loss's parameters."""
 
     @abstractmethod
-    def _sides(self, census: Census, triples_factory: CoreTriplesFactory) -> Sequence[Side]:
+    def _sides(self, frequencies: Frequencies, triples_factory: CoreTriplesFactory) -> Sequence[Side]:
         """Return the triples as seen from each end that answers, with all weights."""
 
     @abstractmethod

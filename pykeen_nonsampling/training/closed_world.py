@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from ..factorizations.features import Features
 from ..graph.batches import Batch
-from ..graph.frequencies import Census
+from ..graph.frequencies import Frequencies
 from ..graph.sides import Side
 from ..losses import MomentLoss, NonSamplingLoss
 from ..losses.objective import Objective, Scores
@@ -55,17 +55,17 @@ class NonSamplingTrainingLoop(FactorizedTrainingLoop):
             )
 
     @override
-    def _suitable_loss(self, census: Census) -> type[MomentLoss]:
+    def _suitable_loss(self, frequencies: Frequencies) -> type[MomentLoss]:
         return NonSamplingLoss
 
     @override
-    def _default_weights(self, loss: MomentLoss, census: Census) -> dict[str, float]:
-        return closed_world_defaults(loss, census, self._factorization.family)
+    def _default_weights(self, loss: MomentLoss, frequencies: Frequencies) -> dict[str, float]:
+        return closed_world_defaults(loss, frequencies, self._factorization.family)
 
     @override
-    def _sides(self, census: Census, triples_factory: CoreTriplesFactory) -> Sequence[Side]:
-        weights = weigh_closed_world(self.loss, census.index, self._weights, self._weighter, self._dtype)
-        return [Side(LABEL_TAIL, census.index, weights)]
+    def _sides(self, frequencies: Frequencies, triples_factory: CoreTriplesFactory) -> Sequence[Side]:
+        weights = weigh_closed_world(self.loss, frequencies.index, self._weights, self._weighter, self._dtype)
+        return [Side(LABEL_TAIL, frequencies.index, weights)]
 
     @override
     def _num_scores(self, batch: Batch) -> float:

@@ -14,7 +14,7 @@ from typing_extensions import override
 from ..factorizations.features import Features
 from ..factorizations.moments import Moments
 from ..graph.batches import Batch
-from ..graph.frequencies import Census
+from ..graph.frequencies import Frequencies
 from ..graph.sides import Side
 from ..losses import MomentLoss
 from ..losses.objective import Objective
@@ -82,19 +82,19 @@ class NonSamplingLCWATrainingLoop(FactorizedTrainingLoop):
         return Task.of(loss, family, counts, sides=len(_targets(inverse, target)))
 
     @override
-    def _suitable_loss(self, census: Census) -> type[MomentLoss]:
-        return suitable_loss(census, self._factorization.family)
+    def _suitable_loss(self, frequencies: Frequencies) -> type[MomentLoss]:
+        return suitable_loss(frequencies, self._factorization.family)
 
     @override
-    def _default_weights(self, loss: MomentLoss, census: Census) -> dict[str, float]:
-        return local_closed_world_defaults(loss, census, self._factorization.family, self._num_features)
+    def _default_weights(self, loss: MomentLoss, frequencies: Frequencies) -> dict[str, float]:
+        return local_closed_world_defaults(loss, frequencies, self._factorization.family, self._num_features)
 
     @override
-    def _sides(self, census: Census, triples_factory: CoreTriplesFactory) -> Sequence[Side]:
+    def _sides(self, frequencies: Frequencies, triples_factory: CoreTriplesFactory) -> Sequence[Side]:
         sides = []
         for target in _targets(triples_factory.create_inverse_triples, self.target):
-            side = Side(target, census.other_end if target == LABEL_HEAD else census.index)
-            weights = weigh_local_closed_world(self.loss, side, census, self._weights, self._weighter, self._dtype)
+            side = Side(target, frequencies.other_end if target == LABEL_HEAD else frequencies.index)
+            weights = weigh_local_closed_world(self.loss, side, frequencies, self._weights, self._weighter, self._dtype)
             sides.append(replace(side, weights=weights))
         return sides
 

@@ -15,18 +15,18 @@ from pykeen.triples import CoreTriplesFactory
 from torch import Tensor, nn
 from typing_extensions import override
 
+from .. import checkpoints
 from ..distributed.group import Ranks
 from ..distributed.shards import Shard, Sharding, ShardingError, divided_parameters, shard_model
 from ..distributed.state import Stand, gather_states, take_states
 from ..distributed.sweep import ShardedSweep
 from ..factorizations.moments import Moments, Weights
 from ..graph.batches import Batch
-from ..graph.frequencies import Census
+from ..graph.frequencies import Frequencies
 from ..graph.index import TripleIndex
 from ..graph.sides import Side
 from ..losses import MomentLoss
 from ..sweeps.problem import Sweep
-from . import checkpoints
 from .parallel import ParallelTrainingLoop
 
 #: What a training of all entities in one place may have, but none of divided ones
@@ -127,18 +127,18 @@ class ShardedTrainingLoop(ParallelTrainingLoop, ABC):
                 description[module][key][1][0] = self.num_entities
         return description
 
-    def _count(self, triples_factory: CoreTriplesFactory) -> Census:
+    def _count(self, triples_factory: CoreTriplesFactory) -> Frequencies:
         """Index the triples of a factory, and count what occurs in them."""
         device = self.model.device
         if self._sharding is None:
             index = TripleIndex.from_factory(triples_factory, self.num_entities, self.model.num_relations)
-            return Census(index.to(device), inverse=triples_factory.create_inverse_triples)
+            return Frequencies(index.to(device), inverse=triples_factory.create_inverse_triples)
         if not isinstance(triples_factory, Shard):
             raise ShardingError("The triples have to be divided among the processes like the model's entities.")
         sizes = self.num_entities, self.model.num_relations
         by_head, by_tail = triples_factory.both_ends()
         index, other_end = (TripleIndex(x, *sizes).to(device) for x in (by_head, by_tail.flip(1)))
-        return Census(index, other_end, self._ranks, inverse=triples_factory.create_inverse_triples)
+        return Frequencies(index, other_end, self._ranks, inverse=triples_factory.create_inverse_triples)
 
     def _make_batch(self, sides: Sequence[Side]) -> Batch:
         """Make a batch of all triples, of which this process may have only a part."""

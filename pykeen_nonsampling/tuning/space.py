@@ -18,10 +18,10 @@ from pykeen.losses import loss_resolver
 from pykeen.models import Model, model_resolver
 
 from ..defaults import learning_rate, model_defaults
+from ..free import free_memory
 from ..hpo import LEARNING_RATES, default_loss, fits, known_losses, limit_sizes, loss_ranges
 from ..losses import MomentLoss
 from ..memory.dry_run import outline
-from ..memory.free import free_memory
 from ..memory.outline import Outline
 from ..training import NonSamplingLCWATrainingLoop
 
