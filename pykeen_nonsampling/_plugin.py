@@ -45,7 +45,7 @@ def wrap_pipeline(module: ModuleType) -> None:
     from .defaults import check_size, complete, difference
     from .distributed.group import Ranks
     from .recording import RecordedResult
-    from .training.base import derived
+    from .training.loop import derived
 
     running: ContextVar[Mapping[str, Any] | None] = ContextVar("running", default=None)
 

@@ -318,7 +318,9 @@ class TestFastestSweep:
     def test_training_loops_use_it(self) -> None:
         training = Nations().training
         model = DistMult(triples_factory=training, loss=NonSamplingLoss())
-        assert isinstance(NonSamplingTrainingLoop(model=model, triples_factory=training)._sweep, FusedSweep)
+        loop = NonSamplingTrainingLoop(model=model, triples_factory=training)
+        loop.train(training, num_epochs=1, use_tqdm=False)
+        assert isinstance(loop._run.sweep, FusedSweep)
 
 
 def test_blocks_go_with_their_index() -> None:

@@ -87,14 +87,14 @@ def _sampling(training_loop: type[FactorizedTrainingLoop]) -> Any:
             self.share = share
             return train_epochs(self, factory, SAMPLE_EPOCHS)
 
-        def _count(self, factory: CoreTriplesFactory) -> Frequencies:
+        def _count(self, placement: Any, factory: CoreTriplesFactory) -> Frequencies:
             if "frequencies" not in self.whole:
-                self.whole["frequencies"] = super()._count(factory)
+                self.whole["frequencies"] = super()._count(placement, factory)
             return self.whole["frequencies"]
 
-        def _sides(self, frequencies: Frequencies, factory: CoreTriplesFactory) -> Sequence[Side]:
+        def _sides(self, *args: Any) -> Sequence[Side]:
             if "sides" not in self.whole:
-                self.whole["sides"] = super()._sides(frequencies, factory)
+                self.whole["sides"] = super()._sides(*args)
             generator = torch.Generator().manual_seed(0)
             sides = []
             for side in self.whole["sides"]:

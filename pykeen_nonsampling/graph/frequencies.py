@@ -61,6 +61,11 @@ class Frequencies:
             self._group.add(count)
         return count
 
+    def count_together(self) -> None:
+        """Count everything that all processes count together, at the same time in each of them."""
+        for name in ("num_triples", "heads", "relations", "tails", "most_answers"):
+            getattr(self, name)
+
     @cached_property
     def num_triples(self) -> int:
         """The number of triples."""

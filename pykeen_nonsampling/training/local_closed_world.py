@@ -11,6 +11,7 @@ from pykeen.typing import LABEL_HEAD, LABEL_TAIL, Target
 from torch import Tensor
 from typing_extensions import override
 
+from ..factorizations import Factorization, Weights
 from ..factorizations.features import Features
 from ..factorizations.moments import Moments
 from ..graph.batches import Batch
@@ -21,7 +22,7 @@ from ..losses.objective import Objective
 from ..losses.weights import local_closed_world_defaults, suitable_loss, weigh_local_closed_world
 from ..memory.task import Counts, Task
 from ..sweeps.problem import Problem, sum_of_costs
-from .base import FactorizedTrainingLoop
+from .loop import FactorizedTrainingLoop, Run
 
 #: The ends of a triple, by all names that PyKEEN's LCWA training loop has for them
 TARGETS: dict[object, tuple[Target, ...]] = {
@@ -82,20 +83,24 @@ class NonSamplingLCWATrainingLoop(FactorizedTrainingLoop):
         return Task.of(loss, family, counts, sides=len(_targets(inverse, target)))
 
     @override
-    def _suitable_loss(self, frequencies: Frequencies) -> type[MomentLoss]:
-        return suitable_loss(frequencies, self._factorization.family)
+    def _suitable_loss(self, factorization: Factorization, frequencies: Frequencies) -> type[MomentLoss]:
+        return suitable_loss(frequencies, factorization.family)
 
     @override
-    def _default_weights(self, loss: MomentLoss, frequencies: Frequencies) -> dict[str, float]:
-        return local_closed_world_defaults(loss, frequencies, self._factorization.family, self._num_features)
+    def _default_weights(
+        self, loss: MomentLoss, frequencies: Frequencies, factorization: Factorization, num_features: int
+    ) -> dict[str, float]:
+        return local_closed_world_defaults(loss, frequencies, factorization.family, num_features)
 
     @override
-    def _sides(self, frequencies: Frequencies, triples_factory: CoreTriplesFactory) -> Sequence[Side]:
+    def _sides(
+        self, loss: MomentLoss, weights: Weights, frequencies: Frequencies, triples_factory: CoreTriplesFactory
+    ) -> Sequence[Side]:
         sides = []
         for target in _targets(triples_factory.create_inverse_triples, self.target):
             side = Side(target, frequencies.other_end if target == LABEL_HEAD else frequencies.index)
-            weights = weigh_local_closed_world(self.loss, side, frequencies, self._weights, self._weighter, self._dtype)
-            sides.append(replace(side, weights=weights))
+            by_side = weigh_local_closed_world(loss, side, frequencies, weights, self._weighter, self._dtype)
+            sides.append(replace(side, weights=by_side))
         return sides
 
     @override
@@ -103,16 +108,15 @@ class NonSamplingLCWATrainingLoop(FactorizedTrainingLoop):
         return batch.num_queries * self.num_entities
 
     @override
-    def _check(self, all_features: Features) -> None:
-        super()._check(all_features)
-        sides = next(iter(self._indexed.values()))[1].sides
-        if any(side.target == LABEL_HEAD for side in sides):
-            self._factorization.check_head_queries(*all_features)
+    def _check(self, run: Run, all_features: Features) -> None:
+        super()._check(run, all_features)
+        if any(side.target == LABEL_HEAD for side in run.batch.sides):
+            run.factorization.check_head_queries(*all_features)
 
     @override
-    def _sum(self, batch: Batch, features: Features, objective: Objective) -> Tensor:
+    def _sum(self, run: Run, batch: Batch, features: Features, objective: Objective) -> Tensor:
         heads, relations, tails = features
-        total = heads.new_zeros(())
+        total, norm_weight = heads.new_zeros(()), run.loss.duality_weight or 0.0
         candidates: Moments | None = None
         used: Tensor | None = None
         for side in batch.sides:
@@ -120,10 +124,10 @@ class NonSamplingLCWATrainingLoop(FactorizedTrainingLoop):
             weights = side.weights.candidates
             # most models have the same features for heads and tails, so one Gram matrix is enough
             if candidates is None or heads is not tails or weights is not used:
-                candidates, used = self._moments(answers, weights), weights
-            form = side.face(self._factorization.form)
-            problem = Problem(side, form, objective, given, relations, answers, candidates, self.loss.duality_weight or 0.0)
-            total = total + sum_of_costs(problem, self._sweep)
+                candidates, used = run.placement.moments(answers, weights), weights
+            form = side.face(run.factorization.form)
+            problem = Problem(side, form, objective, given, relations, answers, candidates, norm_weight)
+            total = total + sum_of_costs(problem, run.sweep)
         return total
 
 
