@@ -1,6 +1,6 @@
 """How a score factorizes: one class per interaction, in families, and the resolver that finds it."""
 
-from .base import Factorization, Form, NotDecomposableError
+from .base import Factorization, Form, FunctionForm, NotDecomposableError
 from .diagonal import (
     AutoSFFactorization,
     ComplExFactorization,
@@ -51,6 +51,7 @@ __all__ = [
     "DistMultFactorization",
     "Factorization",
     "Form",
+    "FunctionForm",
     "HolEFactorization",
     "Layout",
     "LineaREFactorization",
