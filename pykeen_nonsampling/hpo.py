@@ -20,7 +20,7 @@ from pykeen.triples import CoreTriplesFactory
 from pykeen.utils import resolve_device
 
 from .defaults import OPTIMIZATION, complete_loss, complete_model, is_ours
-from .factorizations import NotDecomposableError
+from .factorizations import Family, NotDecomposableError
 from .free import free_memory
 from .graph.frequencies import Frequencies
 from .losses import AutomaticLoss, MomentLoss, NonSamplingLoss
@@ -89,7 +89,9 @@ def known_losses() -> list[str]:
     return [name for name in LOSSES if name in loss_resolver.lookup_dict]
 
 
-def default_loss(training_loop: type[FactorizedTrainingLoop], factory: CoreTriplesFactory, family: str) -> type[MomentLoss]:
+def default_loss(
+    training_loop: type[FactorizedTrainingLoop], factory: CoreTriplesFactory, family: Family
+) -> type[MomentLoss]:
     """Choose a loss for the graph and the family of the model.
 
     :param training_loop: the class of the training loop
@@ -103,7 +105,7 @@ def default_loss(training_loop: type[FactorizedTrainingLoop], factory: CoreTripl
 
 
 def default_weights(
-    training_loop: type[FactorizedTrainingLoop], loss: MomentLoss, factory: CoreTriplesFactory, family: str
+    training_loop: type[FactorizedTrainingLoop], loss: MomentLoss, factory: CoreTriplesFactory, family: Family
 ) -> dict[str, float]:
     """Derive the default weights of a loss from the graph and the family of the model.
 
@@ -118,7 +120,7 @@ def default_weights(
 
 
 def loss_ranges(
-    training_loop: type[FactorizedTrainingLoop], loss: MomentLoss, factory: CoreTriplesFactory, family: str
+    training_loop: type[FactorizedTrainingLoop], loss: MomentLoss, factory: CoreTriplesFactory, family: Family
 ) -> dict[str, Any]:
     """Derive what to search of a loss from the graph and the family of the model.
 
@@ -187,7 +189,7 @@ def complete_study(kwargs: Mapping[str, Any]) -> dict[str, Any]:
 
 def _limit_study(
     completed: dict[str, Any], training_loop: type[FactorizedTrainingLoop], model: type[Model], factory: CoreTriplesFactory
-) -> str:
+) -> Family:
     """Restrict the sizes that a study searches to what fits, and find the family of the model."""
     model_kwargs = completed.get("model_kwargs") or {}
     given = completed.get("model_kwargs_ranges") or {}
@@ -209,7 +211,7 @@ def _limit_study(
     except Exception as error:
         # e.g. one that computes vectors from the graph
         logger.info("The size of %s is not known before it is made, so the study does not limit it: %r", model, error)
-        return "any"
+        return Family.OTHER
     ours = {name: (x["low"], x["high"]) for name, x in sizes.items() if name not in given}
     theirs = {name: x["high"] for name, x in sizes.items() if name in given}
     highs = limit_sizes(ours, lambda values: fits(outlined({**theirs, **values}), memory, device)) if ours else {}

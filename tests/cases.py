@@ -333,7 +333,7 @@ class FactorizationTestCase:
     ) -> None:
         if label_smoothing and model.num_entities == 1:
             label_smoothing = 0.0  # refused, cf. test_errors
-        if factorization.family.startswith("squared distance"):
+        if factorization.family.is_distance:
             loss_kwargs = {**loss_kwargs, "duality_weight": 0.0}  # refused, cf. test_errors
         model.loss = NonSamplingLoss(positive_weight=1.5, negative_weight=0.2, **{**UNIFORM, **loss_kwargs})
         loop = NonSamplingTrainingLoop(
@@ -412,7 +412,7 @@ class FactorizationTestCase:
     ) -> None:
         if label_smoothing and model.num_entities == 1:
             label_smoothing = 0.0  # refused, cf. test_errors
-        if factorization.family.startswith("squared distance"):
+        if factorization.family.is_distance:
             loss_kwargs = {**loss_kwargs, "duality_weight": 0.0}  # refused, cf. test_errors
         model.loss = NonSamplingLoss(positive_weight=1.5, negative_weight=0.2, **{**UNIFORM, **loss_kwargs})
         loop = NonSamplingLCWATrainingLoop(

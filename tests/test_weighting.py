@@ -13,6 +13,7 @@ from pykeen.models import ComplEx, DistMult, Model, TransE
 from pykeen.triples import CoreTriplesFactory
 
 from pykeen_nonsampling import NonSamplingLCWATrainingLoop, NonSamplingLoss, NonSamplingTrainingLoop, StandardizedLoss
+from pykeen_nonsampling.factorizations import Family
 from pykeen_nonsampling.graph.frequencies import Frequencies
 from pykeen_nonsampling.graph.sides import Side
 from pykeen_nonsampling.losses import AutomaticLoss
@@ -61,20 +62,20 @@ class TestDefaults:
         assert side.weights.queries.tolist() == pytest.approx([positive_weight, positive_weight / 4])  # type: ignore[union-attr]
         assert model.loss.negative_weight == pytest.approx(positive_weight / 4)
         assert model.loss.query_weight == pytest.approx(0.301, abs=1e-3)
-        assert model.loss.candidate_weight == CONSTANTS["exponent of candidates"]["any"]
+        assert model.loss.candidate_weight == CONSTANTS["exponent of candidates"][None]
 
     def test_the_other_end_has_hubs_too(self) -> None:
         """The exponent of queries looks at both ends."""
         reversed_hub = make_factory([(t, 0, 0) for t in range(100)] + [(0, 0, 1)], 400, 1)
         one, other = (
-            local_closed_world_defaults(NonSamplingLoss(), Frequencies.of(factory), "block-diagonal")["query_weight"]
+            local_closed_world_defaults(NonSamplingLoss(), Frequencies.of(factory), Family.BLOCK_DIAGONAL)["query_weight"]
             for factory in (HUB, reversed_hub)
         )
         assert one == pytest.approx(other)
 
     def test_exponent_of_large_graphs(self) -> None:
         factory = make_factory([(0, 0, t) for t in range(100)], 40_000, 1)
-        defaults = local_closed_world_defaults(NonSamplingLoss(), Frequencies.of(factory), "block-diagonal")
+        defaults = local_closed_world_defaults(NonSamplingLoss(), Frequencies.of(factory), Family.BLOCK_DIAGONAL)
         assert (defaults["negative_weight"], defaults["query_weight"]) == (0.0025, 0.5)
 
     @pytest.mark.parametrize(
@@ -115,28 +116,30 @@ class TestDefaults:
     def test_families_have_their_own(self) -> None:
         model = TransE(triples_factory=HUB, random_seed=0, scoring_fct_norm=2, loss=NonSamplingLoss())
         sides(model, HUB)
-        assert model.loss.candidate_weight == CONSTANTS["exponent of candidates"]["squared distance"]
+        assert model.loss.candidate_weight == CONSTANTS["exponent of candidates"][Family.SQUARED_DISTANCE]
         assert model.loss.regularization_weight == 0.0
-        assert constant("regularization", "a family of one's own") == CONSTANTS["regularization"]["any"]
+        assert constant("regularization", Family.OTHER) == CONSTANTS["regularization"][None]
 
     @pytest.mark.parametrize(
         ("family", "kwargs", "expected"),
         [
-            ("block-diagonal", {}, (0.05, 0.0)),
-            ("block-diagonal", dict(duality_weight=0.3), (0.0, 0.0)),
-            ("block-diagonal", dict(duality_weight=0.0), (0.05, 0.0)),
-            ("full matrix", {}, (0.0, 0.12)),
-            ("full matrix", dict(regularization_weight=0.3), (0.0, 0.0)),
-            ("full matrix", dict(regularization_weight=0.0), (0.0, 0.0)),
+            (Family.BLOCK_DIAGONAL, {}, (0.05, 0.0)),
+            (Family.BLOCK_DIAGONAL, dict(duality_weight=0.3), (0.0, 0.0)),
+            (Family.BLOCK_DIAGONAL, dict(duality_weight=0.0), (0.05, 0.0)),
+            (Family.FULL_MATRIX, {}, (0.0, 0.12)),
+            (Family.FULL_MATRIX, dict(regularization_weight=0.3), (0.0, 0.0)),
+            (Family.FULL_MATRIX, dict(regularization_weight=0.0), (0.0, 0.0)),
         ],
         ids=str,
     )
-    def test_one_kind_of_regularization(self, family: str, kwargs: dict[str, float], expected: tuple[float, float]) -> None:
+    def test_one_kind_of_regularization(
+        self, family: Family, kwargs: dict[str, float], expected: tuple[float, float]
+    ) -> None:
         weights = local_closed_world_defaults(NonSamplingLoss(**kwargs), Frequencies.of(FACTORY), family)  # type: ignore[arg-type]
         assert (weights["regularization_weight"], weights["duality_weight"]) == expected
 
-    @pytest.mark.parametrize(("family", "mass"), [("block-diagonal", 20.0), ("squared distance", 3.0)])
-    def test_closed_world(self, family: str, mass: float) -> None:
+    @pytest.mark.parametrize(("family", "mass"), [(Family.BLOCK_DIAGONAL, 20.0), (Family.SQUARED_DISTANCE, 3.0)])
+    def test_closed_world(self, family: Family, mass: float) -> None:
         """All triples together weigh so many times as much as all positives."""
         frequencies = Frequencies.of(make_factory([(0, 0, 1), (1, 1, 2)], 100, 2))
         weight = closed_world_defaults(NonSamplingLoss(positive_weight=0.5), frequencies, family)["negative_weight"]
@@ -146,7 +149,7 @@ class TestDefaults:
     @pytest.mark.parametrize("name", ["head_weight", "tail_weight"])
     def test_nothing_is_added_to_weights_of_entities(self, name: str) -> None:
         loss = NonSamplingLoss(**{name: 0.5})
-        assert local_closed_world_defaults(loss, Frequencies.of(FACTORY), "block-diagonal")["candidate_weight"] == 0.0
+        assert local_closed_world_defaults(loss, Frequencies.of(FACTORY), Family.BLOCK_DIAGONAL)["candidate_weight"] == 0.0
 
 
 class TestRecords:
@@ -215,22 +218,22 @@ class TestSuitableLoss:
     @pytest.mark.parametrize(
         ("num_entities", "num_triples", "family", "loss"),
         [
-            (1_000, 10_000, "block-diagonal", StandardizedLoss),
-            (1_000, 9_999, "block-diagonal", NonSamplingLoss),
-            (499, 20_000, "block-diagonal", NonSamplingLoss),
-            (1_000, 10_000, "full matrix", NonSamplingLoss),
-            (5_001, 100_000, "block-diagonal", NonSamplingLoss),
-            (5_001, 15_003, "squared distance", StandardizedLoss),
-            (5_001, 15_002, "squared distance", NonSamplingLoss),
-            (501, 10, "squared distance (translation)", NonSamplingLoss),
-            (500, 10, "squared distance (translation)", StandardizedLoss),
-            (10, 10, "squared distance (translation)", StandardizedLoss),
-            (9, 10, "squared distance (translation)", NonSamplingLoss),
-            (50, 1000, "squared distance", StandardizedLoss),
-            (49, 1000, "squared distance", NonSamplingLoss),
+            (1_000, 10_000, Family.BLOCK_DIAGONAL, StandardizedLoss),
+            (1_000, 9_999, Family.BLOCK_DIAGONAL, NonSamplingLoss),
+            (499, 20_000, Family.BLOCK_DIAGONAL, NonSamplingLoss),
+            (1_000, 10_000, Family.FULL_MATRIX, NonSamplingLoss),
+            (5_001, 100_000, Family.BLOCK_DIAGONAL, NonSamplingLoss),
+            (5_001, 15_003, Family.SQUARED_DISTANCE, StandardizedLoss),
+            (5_001, 15_002, Family.SQUARED_DISTANCE, NonSamplingLoss),
+            (501, 10, Family.TRANSLATION, NonSamplingLoss),
+            (500, 10, Family.TRANSLATION, StandardizedLoss),
+            (10, 10, Family.TRANSLATION, StandardizedLoss),
+            (9, 10, Family.TRANSLATION, NonSamplingLoss),
+            (50, 1000, Family.SQUARED_DISTANCE, StandardizedLoss),
+            (49, 1000, Family.SQUARED_DISTANCE, NonSamplingLoss),
         ],
     )
-    def test_depends_on_graph_and_family(self, num_entities: int, num_triples: int, family: str, loss: type) -> None:
+    def test_depends_on_graph_and_family(self, num_entities: int, num_triples: int, family: Family, loss: type) -> None:
         numbers = torch.arange(num_triples)
         triples = torch.stack([numbers % num_entities, torch.zeros_like(numbers), numbers // num_entities], dim=1)
         factory = CoreTriplesFactory(triples, num_entities, 1)
@@ -264,7 +267,7 @@ class TestSuitableLoss:
     def test_margin_grows_with_the_number_of_entities(self) -> None:
         small, large = (
             local_closed_world_defaults(
-                StandardizedLoss(), Frequencies.of(make_factory([(0, 0, 1)], n, 1)), "block-diagonal"
+                StandardizedLoss(), Frequencies.of(make_factory([(0, 0, 1)], n, 1)), Family.BLOCK_DIAGONAL
             )["margin"]
             for n in (10, 1000)
         )

@@ -33,6 +33,7 @@ from pykeen.training import training_loop_resolver
 
 from .._compat import cheap_garbage_collection
 from ..defaults import is_ours, learning_rate, model_defaults
+from ..factorizations import Family
 from ..free import free_memory
 from ..hpo import LEARNING_RATES, default_loss, loss_ranges
 from ..losses import MomentLoss
@@ -201,7 +202,7 @@ class Quality:
         )
 
     @cached_property
-    def _family(self) -> str:
+    def _family(self) -> Family:
         cls = model_resolver.lookup(self.settings.model)
         return outline(cls, {**model_defaults(cls), "embedding_dim": 1}, self._datasets[False].training).family
 

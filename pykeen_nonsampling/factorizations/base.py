@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
 from typing import Any, ClassVar
 
 import torch
@@ -16,6 +17,27 @@ from .moments import Moments, ScoreMoments, Weights
 
 class NotDecomposableError(NotImplementedError):
     """The score is not a product of head features, a relation's operator and tail features, so no Gram matrix can sum it."""
+
+
+class Family(Enum):
+    """The kind of operator that a relation is, by its name in print. Default weights depend on it."""
+
+    BLOCK_DIAGONAL = "block-diagonal"
+    FULL_MATRIX = "full matrix"
+    SQUARED_DISTANCE = "squared distance"
+    TRANSLATION = "squared distance (translation)"
+    SUM_OF_PRODUCTS = "sum of products"
+    OTHER = "other"
+
+    @property
+    def parent(self) -> Family | None:
+        """The family that this one is part of, if there is one."""
+        return Family.SQUARED_DISTANCE if self is Family.TRANSLATION else None
+
+    @property
+    def is_distance(self) -> bool:
+        """Whether scores are squared distances."""
+        return Family.SQUARED_DISTANCE in (self, self.parent)
 
 
 class Form(ABC):
@@ -129,7 +151,7 @@ class Factorization(ABC):
     #: the interaction whose scores this class factorizes
     interaction_cls: ClassVar[type[Interaction]]
     #: the kind of operator that a relation is
-    family: str = "other"
+    family: Family = Family.OTHER
     #: the number of features of an entity, in terms of the symbols of :attr:`pykeen.nn.modules.Interaction.entity_shape`
     feature_size: str = "m"
     #: the condition for the interaction to have a factorization, if there is one

@@ -16,7 +16,7 @@ from pykeen.nn.modules import (
 from torch import Tensor, nn
 from typing_extensions import override
 
-from .base import Factorization, Form, NotDecomposableError, check_real
+from .base import Factorization, Family, Form, NotDecomposableError, check_real
 from .moments import Moments
 from .trilinear import with_one
 
@@ -57,7 +57,7 @@ class MatrixFactorization(Factorization):
     takes $O(|\mathcal{R}| m^3)$. Queries of one relation are one product of matrices.
     """
 
-    family = "full matrix"
+    family = Family.FULL_MATRIX
 
     @override
     def heads(self, *representations: Tensor) -> Tensor:

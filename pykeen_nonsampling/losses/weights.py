@@ -14,6 +14,7 @@ import torch
 from pykeen.triples.weights import LossWeighter
 from torch import Tensor
 
+from ..factorizations import Family
 from ..factorizations.moments import Weights
 from ..graph.frequencies import Frequencies
 from ..graph.index import TripleIndex
@@ -23,71 +24,71 @@ from . import MomentLoss, NonSamplingLoss, StandardizedLoss, UnsavedFunction, as
 #: The parts of a triple
 PARTS = ("head", "relation", "tail")
 
-#: The constants behind default weights, by the family of the model's factorization where that matters
-CONSTANTS: Mapping[str, Mapping[str, float]] = {
+#: The constants behind default weights: for any model, and for families of factorizations that have others
+CONSTANTS: Mapping[str, Mapping[Family | None, float]] = {
     # the total weight of a query's candidates if it has one positive, relative to that positive. No score of unit vectors
     # is far from 1/3, so for distances the sum over all candidates is large, no matter what is learned.
-    "mass of a query's candidates": {"any": 100.0, "squared distance": 10.0},
+    "mass of a query's candidates": {None: 100.0, Family.SQUARED_DISTANCE: 10.0},
     # the same per feature of a candidate, if that is less: with few features, even unrelated vectors have large products, so
     # that answers would hardly score more than 0
-    "mass per feature": {"any": 0.5, "squared distance": math.inf},
+    "mass per feature": {None: 0.5, Family.SQUARED_DISTANCE: math.inf},
     # the same on a graph with one triple per entity, if that is less: distances between entities that occur in few triples
     # should follow from these, and not from all the candidates that they are kept away from
-    "mass on a sparse graph": {"any": math.inf, "squared distance": 0.5},
+    "mass on a sparse graph": {None: math.inf, Family.SQUARED_DISTANCE: 0.5},
     # the exponent by which that grows with the number of triples per entity
-    "exponent of triples per entity": {"any": 1.25},
+    "exponent of triples per entity": {None: 1.25},
     # the total weight of all triples in the closed world, relative to all positives
-    "mass of all triples": {"any": 20.0, "squared distance": 3.0},
+    "mass of all triples": {None: 20.0, Family.SQUARED_DISTANCE: 3.0},
     # the exponent of the number of a query's positives, unless negatives would weigh more than positives
-    "exponent of queries": {"any": 0.5},
+    "exponent of queries": {None: 0.5},
     # the exponent of the number of triples that a candidate is the answer to
-    "exponent of candidates": {"any": 0.25, "squared distance": 0.5},
+    "exponent of candidates": {None: 0.25, Family.SQUARED_DISTANCE: 0.5},
     # the exponent of the number of entities by that of the range of a query's relation, for candidates in that range
-    "exponent of ranges": {"any": 0.0},
+    "exponent of ranges": {None: 0.0},
     # the weight of a triple's vectors, relative to its score; for distances, the lengths of vectors are meaningful
-    "regularization": {"any": 0.05, "squared distance": 0.0, "full matrix": 0.0},
-    "regularization in the closed world": {"any": 0.03, "squared distance": 0.0},
+    "regularization": {None: 0.05, Family.SQUARED_DISTANCE: 0.0, Family.FULL_MATRIX: 0.0},
+    "regularization in the closed world": {None: 0.03, Family.SQUARED_DISTANCE: 0.0},
     # the weight of a triple's query and answer, likewise: it takes the place of the vectors if relations are full matrices
-    "duality": {"any": 0.0, "full matrix": 0.12},
+    "duality": {None: 0.0, Family.FULL_MATRIX: 0.12},
     # the standardized loss, whose answers should stand out by this many standard deviations, times log |E|
-    "margin": {"any": 0.8, "squared distance": 0.65},
+    "margin": {None: 0.8, Family.SQUARED_DISTANCE: 0.65},
     # how abruptly its cost ends there; if answers may stand out more and more, models with many dimensions overfit
-    "sharpness": {"any": 2.0},
+    "sharpness": {None: 2.0},
     # the weight of its anchor, relative to how far answers stand out
-    "anchor": {"any": 5.0, "squared distance": 3.0},
+    "anchor": {None: 5.0, Family.SQUARED_DISTANCE: 3.0},
     # the weight of a triple's vectors, relative to how far its answer stands out
-    "regularization of the standardized loss": {"any": 0.35, "squared distance": 0.0},
+    "regularization of the standardized loss": {None: 0.35, Family.SQUARED_DISTANCE: 0.0},
     # the graphs that it suits have at least so many triples per entity,
-    "triples per entity": {"any": 10.0, "squared distance": 3.0, "squared distance (translation)": 0.0},
+    "triples per entity": {None: 10.0, Family.SQUARED_DISTANCE: 3.0, Family.TRANSLATION: 0.0},
     # and numbers of entities from this
-    "fewest entities": {"any": 500.0, "squared distance": 50.0, "squared distance (translation)": 10.0},
+    "fewest entities": {None: 500.0, Family.SQUARED_DISTANCE: 50.0, Family.TRANSLATION: 10.0},
     # to that; if relations are full matrices, regularization by query and answer does more for the squared loss
     "most entities": {
-        "any": 5000.0,
-        "full matrix": 0.0,
-        "squared distance": math.inf,
-        "squared distance (translation)": 500.0,
+        None: 5000.0,
+        Family.FULL_MATRIX: 0.0,
+        Family.SQUARED_DISTANCE: math.inf,
+        Family.TRANSLATION: 500.0,
     },
 }
 
 
 def format_markdown() -> str:
     """Write the constants as a table in Markdown."""
-    families = ("full matrix", "squared distance", "squared distance (translation)")
+    families = (Family.FULL_MATRIX, Family.SQUARED_DISTANCE, Family.TRANSLATION)
     lines = ["| constant | any model | full matrices | squared distances | translations |", "|---|---|---|---|---|"]
     for name, values in CONSTANTS.items():
         cells = " | ".join(f"{constant(name, family):g}" for family in families)
-        lines.append(f"| {name} | {values['any']:g} | {cells} |")
+        lines.append(f"| {name} | {values[None]:g} | {cells} |")
     return "\n".join(lines)
 
 
-def constant(name: str, family: str) -> float:
-    """Look up a constant for a family of factorizations, or for the one that it is part of: ``"whole (part)"``."""
+def constant(name: str, family: Family) -> float:
+    """Look up a constant for a family of factorizations, or for the one that it is part of, or for any model."""
     values = CONSTANTS[name]
-    return values.get(family, values.get(family.partition(" (")[0], values["any"]))
+    return values.get(family, values.get(family.parent, values[None]))
 
 
-def suitable_loss(frequencies: Frequencies, family: str) -> type[MomentLoss]:
+def suitable_loss(frequencies: Frequencies, family: Family) -> type[MomentLoss]:
     """Choose a loss for the local closed world, if the user leaves it open.
 
     :param frequencies: what occurs in the training triples
@@ -99,14 +100,14 @@ def suitable_loss(frequencies: Frequencies, family: str) -> type[MomentLoss]:
     return choose_loss(frequencies.num_entities, frequencies.density, family)
 
 
-def choose_loss(num_entities: int, density: float, family: str) -> type[MomentLoss]:
+def choose_loss(num_entities: int, density: float, family: Family) -> type[MomentLoss]:
     """Do the same from the numbers of entities, and of triples per entity."""
     dense = density >= constant("triples per entity", family)
     few, many = constant("fewest entities", family), constant("most entities", family)
     return StandardizedLoss if dense and few <= num_entities <= many else NonSamplingLoss
 
 
-def closed_world_defaults(loss: MomentLoss, frequencies: Frequencies, family: str) -> dict[str, float]:
+def closed_world_defaults(loss: MomentLoss, frequencies: Frequencies, family: Family) -> dict[str, float]:
     """Derive weights for the closed world from the graph and the model.
 
     :param loss: the loss, for what the user has set
@@ -123,7 +124,7 @@ def closed_world_defaults(loss: MomentLoss, frequencies: Frequencies, family: st
 
 
 def local_closed_world_defaults(
-    loss: MomentLoss, frequencies: Frequencies, family: str, num_features: float = math.inf
+    loss: MomentLoss, frequencies: Frequencies, family: Family, num_features: float = math.inf
 ) -> dict[str, float]:
     """Derive weights for the local closed world from the graph and the model.
 

@@ -12,6 +12,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..distributed.shards import Shard, Sharding
 from ..distributed.sweep import rows_at_once
+from ..factorizations import Family
 from ..graph.frequencies import Frequencies
 from ..graph.index import TripleIndex
 from ..losses import AutomaticLoss, MomentLoss, NonSamplingLoss, StandardizedLoss, as_exponent
@@ -108,7 +109,7 @@ class Task:
     optimizer_copies: int = 2
 
     @classmethod
-    def of(cls, loss: Any, family: str, counts: Counts, closed_world: bool = False, sides: int = 2) -> Task:
+    def of(cls, loss: Any, family: Family, counts: Counts, closed_world: bool = False, sides: int = 2) -> Task:
         """Find out what a loss needs; what it leaves open has the default for graph and model.
 
         :param loss: the loss; the one that suits, if there is none
@@ -156,4 +157,4 @@ class Task:
 
 
 #: From the family of a model's factorization, and the numbers of the graph, to what is trained
-TaskOf = Callable[[str, Counts], Task]
+TaskOf = Callable[[Family, Counts], Task]

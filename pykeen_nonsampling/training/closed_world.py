@@ -11,7 +11,7 @@ from pykeen.typing import LABEL_TAIL
 from torch import Tensor
 from typing_extensions import override
 
-from ..factorizations import Factorization, Weights
+from ..factorizations import Factorization, Family, Weights
 from ..factorizations.features import Features
 from ..graph.batches import Batch
 from ..graph.frequencies import Frequencies
@@ -44,7 +44,7 @@ class NonSamplingTrainingLoop(FactorizedTrainingLoop):
 
     @override
     @classmethod
-    def plan_task(cls, loss: Any, family: str, counts: Counts, inverse: bool = False, target: Any = None) -> Task:
+    def plan_task(cls, loss: Any, family: Family, counts: Counts, inverse: bool = False, target: Any = None) -> Task:
         return Task.of(loss, family, counts, closed_world=True)
 
     @override

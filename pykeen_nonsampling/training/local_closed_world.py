@@ -11,7 +11,7 @@ from pykeen.typing import LABEL_HEAD, LABEL_TAIL, Target
 from torch import Tensor
 from typing_extensions import override
 
-from ..factorizations import Factorization, Weights
+from ..factorizations import Factorization, Family, Weights
 from ..factorizations.features import Features
 from ..factorizations.moments import Moments
 from ..graph.batches import Batch
@@ -79,7 +79,7 @@ class NonSamplingLCWATrainingLoop(FactorizedTrainingLoop):
 
     @override
     @classmethod
-    def plan_task(cls, loss: Any, family: str, counts: Counts, inverse: bool = False, target: Any = None) -> Task:
+    def plan_task(cls, loss: Any, family: Family, counts: Counts, inverse: bool = False, target: Any = None) -> Task:
         return Task.of(loss, family, counts, sides=len(_targets(inverse, target)))
 
     @override

@@ -28,7 +28,7 @@ from ..distributed.group import Ranks
 from ..distributed.placement import Alone, Sharded, place
 from ..distributed.shards import Shard, shard_model
 from ..distributed.state import Stand
-from ..factorizations import Factorization, ScoreMoments, Weights
+from ..factorizations import Factorization, Family, ScoreMoments, Weights
 from ..factorizations.features import Features, Vectors, check_relations, factorize_model, features, represent
 from ..free import check_memory_budget
 from ..graph.batches import Batch, Batches
@@ -205,7 +205,7 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
             chosen = {name: defaults[name] for name, value in loss.kwargs.items() if name in defaults and value is None}
             loss = loss.resolve(**chosen)
             placement.check_loss(loss)
-            if loss.duality_weight and factorization.family.startswith("squared distance"):
+            if loss.duality_weight and factorization.family.is_distance:
                 raise ValueError(
                     f"duality_weight={loss.duality_weight} applies to scores that are products of a query and an answer, "
                     f"but the score of {type(model).__name__} is a distance. Remove it from loss_kwargs."
@@ -294,7 +294,7 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
         return self.plan_task(self.model.loss, factorization.family, counts, inverse, target)
 
     @classmethod
-    def plan_task(cls, loss: Any, family: str, counts: Counts, inverse: bool = False, target: Any = None) -> Task:
+    def plan_task(cls, loss: Any, family: Family, counts: Counts, inverse: bool = False, target: Any = None) -> Task:
         """Say what would be trained, for an estimate of the memory.
 
         :param loss: the loss; the one that suits, if there is none

@@ -18,6 +18,7 @@ from pykeen.losses import loss_resolver
 from pykeen.models import Model, model_resolver
 
 from ..defaults import learning_rate, model_defaults
+from ..factorizations import Family
 from ..free import free_memory
 from ..hpo import LEARNING_RATES, default_loss, fits, known_losses, limit_sizes, loss_ranges
 from ..losses import MomentLoss
@@ -111,7 +112,7 @@ class Space:
         memory = free_memory(torch.device("cpu")) // 2
         #: the largest dimension of each model that fits the memory
         self.dimensions: dict[str, int] = {}
-        self.families: dict[str, str] = {}
+        self.families: dict[str, Family] = {}
         for name in self.classes:
             self.families[name] = self._outline(name, 1, inverse=True).family
 
@@ -237,9 +238,9 @@ class Space:
         )
 
 
-def _prefix(loss: str, family: str) -> str:
+def _prefix(loss: str, family: Family) -> str:
     """Name the parameters of a loss, whose ranges depend on the family of the model."""
-    return f"{loss} of {family}"
+    return f"{loss} of {family.value}"
 
 
 def _step(value: float, space: Mapping[str, Any], size: float) -> float:
