@@ -34,7 +34,7 @@ from pykeen.triples import CoreTriplesFactory
 
 from pykeen_nonsampling.defaults import LEARNING_RATE
 from pykeen_nonsampling.factorizations import Family
-from pykeen_nonsampling.losses import weights as weighting
+from pykeen_nonsampling.losses import constants as weighting
 from pykeen_nonsampling.training import NonSamplingLCWATrainingLoop
 
 MRR = "both.realistic.inverse_harmonic_mean_rank"

@@ -35,8 +35,10 @@ from .._compat import cheap_garbage_collection
 from ..defaults import is_ours, learning_rate, model_defaults
 from ..factorizations import Family
 from ..free import free_memory
-from ..hpo import LEARNING_RATES, default_loss, loss_ranges
+from ..graph.frequencies import Frequencies
+from ..hpo import LEARNING_RATES, loss_ranges
 from ..losses import MomentLoss
+from ..losses.automatic import choose_loss
 from ..memory.dry_run import outline
 from ..training import FactorizedTrainingLoop
 from .console import check_evaluation, load, lookup, machine, silence
@@ -211,7 +213,7 @@ class Quality:
         """The losses that suit graph and model, for this package's loops."""
         training = self._datasets[False].training
         return {
-            loop: loss_resolver.normalize_cls(default_loss(_class(loop), training, self._family))
+            loop: loss_resolver.normalize_cls(choose_loss(Frequencies.of(training), self._family, _class(loop).closed_world))
             for loop in self.settings.loops
             if is_ours(loop)
         }

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,6 +20,7 @@ from pykeen.training import NonFiniteLossError
 from pykeen.training.callbacks import MultiTrainingCallback, TrainingCallback
 from pykeen.triples import CoreTriplesFactory
 from pykeen.triples.weights import LossWeighter, loss_weighter_resolver
+from pykeen.typing import Target
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from typing_extensions import override
@@ -34,9 +36,9 @@ from ..free import check_memory_budget
 from ..graph.batches import Batch, Batches
 from ..graph.frequencies import Frequencies
 from ..graph.sides import Side
-from ..losses import AutomaticLoss, MomentLoss, NonSamplingLoss, Objective, check_loss
+from ..losses import AutomaticLoss, MomentLoss, Objective, check_loss, resolve_loss
 from ..losses.penalties import sum_of_norms
-from ..losses.weights import check_precision, weigh_triples
+from ..losses.weights import weigh_triples
 from ..memory.room import check_room
 from ..memory.task import Counts, Task
 from ..sweeps.choice import fastest_sweep
@@ -94,11 +96,14 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
     )
 
     #: what a study searches of the loss, in addition to the loss's own ``hpo_default``
-    loss_hpo_default: ClassVar[Mapping[str, Any]] = {
-        "regularization_weight": {"type": float, "low": 1.0e-3, "high": 1.0, "log": True},
-    }
+    loss_hpo_default: ClassVar[Mapping[str, Any]] = {}
+
+    #: whether all triples are summed, and not the candidates of observed queries
+    closed_world: ClassVar[bool]
 
     model: ERModel
+    #: the end of a triple to predict, if the user has chosen one
+    target: Target | int | None = None
     #: what the current training knows, or the last one
     _run: Run
     _sub_batch_size: int | None = None
@@ -183,38 +188,32 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
     def _prepare(self, placement: Alone, triples_factory: CoreTriplesFactory, label_smoothing: float) -> Run:
         """Index the triples to train on, check the loss, derive the weights that the user left out, and record them."""
         model, dtype, group = self.model, self._dtype, placement.group
+        if model.loss is not getattr(getattr(self, "_run", None), "loss", None):
+            self._given_loss = model.loss
         # what fails in one process fails in all of them; in between, they count together
         with group.together():
             check_numbers(model, dtype)
             factorization = factorize_model(model, self.factorization, self.factorization_kwargs)
             frequencies = self._count(placement, triples_factory)
-            counts = Counts.of_frequencies(frequencies, None if self._sharded is None else placement.sharding)
-            budget = check_room(self, counts, self._task(factorization, counts, triples_factory))
-            num_features = self._try_features(factorization)
         placement.count_together(frequencies)
         with group.together():
-            if model.loss is not getattr(getattr(self, "_run", None), "loss", None):
-                self._given_loss = model.loss
-            loss: MomentLoss = self._given_loss
-            if isinstance(loss, AutomaticLoss):
-                # only the squared loss has targets to smooth
-                suitable = NonSamplingLoss if label_smoothing else self._suitable_loss(factorization, frequencies)
-                loss = loss.become(suitable)
+            resolve = partial(resolve_loss, self._given_loss, frequencies, factorization.family, self.closed_world)
+            targets = self.targets(triples_factory.create_inverse_triples, self.target)
+            counts = Counts.of_frequencies(frequencies, None if self._sharded is None else placement.sharding)
+            budget = check_room(self, counts, Task.of(resolve(), self.closed_world, len(targets)))
+            loss = resolve(num_features=self._try_features(factorization), label_smoothing=label_smoothing)
             self._check_objective(loss.objective(label_smoothing, num_entities=self.num_entities))
-            defaults = self._default_weights(loss, frequencies, factorization, num_features)
-            chosen = {name: defaults[name] for name, value in loss.kwargs.items() if name in defaults and value is None}
-            loss = loss.resolve(**chosen)
             placement.check_loss(loss)
             if loss.duality_weight and factorization.family.is_distance:
                 raise ValueError(
                     f"duality_weight={loss.duality_weight} applies to scores that are products of a query and an answer, "
                     f"but the score of {type(model).__name__} is a distance. Remove it from loss_kwargs."
                 )
-            check_precision(loss, dtype)
+            loss.check_precision(dtype)
             weights = weigh_triples(loss, frequencies, dtype)
-            sides = self._sides(loss, weights, frequencies, triples_factory)
+            sides = self._sides(loss, weights, frequencies, targets)
         model.loss = loss
-        self._log(loss, chosen)
+        self._log(loss)
         return Run(
             placement=placement,
             factorization=factorization,
@@ -225,9 +224,10 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
             memory_budget=budget,
         )
 
-    def _log(self, loss: MomentLoss, chosen: Mapping[str, Any]) -> None:
+    def _log(self, loss: MomentLoss) -> None:
         """Record the loss, and say what was derived."""
-        name = loss_resolver.normalize_inst(loss)
+        name, given = loss_resolver.normalize_inst(loss), self._given_loss.kwargs
+        chosen = {key: value for key, value in loss.kwargs.items() if value is not None and given.get(key) is None}
         self.result_tracker.log_params(params=dict(loss=name, loss_kwargs=loss.plain_kwargs))
         choices = {**derived.get(), **({"loss": name} if isinstance(self._given_loss, AutomaticLoss) else {})}
         if chosen:
@@ -288,10 +288,15 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
             self._interrupted = any(self._run.placement.group.all_of(self._interrupted))
         return self._checkpoint is not None and self._interrupted
 
-    def _task(self, factorization: Factorization, counts: Counts, triples_factory: CoreTriplesFactory) -> Task:
-        """Say what is trained, for an estimate of the memory."""
-        target, inverse = getattr(self, "target", None), triples_factory.create_inverse_triples
-        return self.plan_task(self.model.loss, factorization.family, counts, inverse, target)
+    @classmethod
+    @abstractmethod
+    def targets(cls, inverse: bool, target: Any = None) -> Sequence[Target]:
+        """List the ends of triples to predict.
+
+        :param inverse: whether there are inverse triples
+        :param target: the end that the user has chosen
+        :return: the ends
+        """
 
     @classmethod
     def plan_task(cls, loss: Any, family: Family, counts: Counts, inverse: bool = False, target: Any = None) -> Task:
@@ -304,7 +309,8 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
         :param target: the end of a triple to predict
         :return: the task
         """
-        return Task.of(loss, family, counts)
+        loss = resolve_loss(loss, counts, family, cls.closed_world)
+        return Task.of(loss, cls.closed_world, len(cls.targets(inverse, target)))
 
     def _try_features(self, factorization: Factorization) -> int:
         """Let a model whose features cannot be computed fail now, before PyKEEN resets its parameters.
@@ -326,7 +332,8 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
         if id(triples_factory) not in self._batches:
             run = self._run
             frequencies = self._count(run.placement, triples_factory)
-            sides = self._sides(run.loss, run.weights, frequencies, triples_factory)
+            targets = self.targets(triples_factory.create_inverse_triples, self.target)
+            sides = self._sides(run.loss, run.weights, frequencies, targets)
             self._batches[id(triples_factory)] = triples_factory, run.placement.batch(sides)
         return self._batches[id(triples_factory)][1]
 
@@ -411,18 +418,8 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
         return
 
     @abstractmethod
-    def _suitable_loss(self, factorization: Factorization, frequencies: Frequencies) -> type[MomentLoss]:
-        """Choose a loss for graph and model."""
-
-    @abstractmethod
-    def _default_weights(
-        self, loss: MomentLoss, frequencies: Frequencies, factorization: Factorization, num_features: int
-    ) -> dict[str, float]:
-        """Derive weights from graph and model, by the names of the loss's parameters."""
-
-    @abstractmethod
     def _sides(
-        self, loss: MomentLoss, weights: Weights, frequencies: Frequencies, triples_factory: CoreTriplesFactory
+        self, loss: MomentLoss, weights: Weights, frequencies: Frequencies, targets: Sequence[Target]
     ) -> Sequence[Side]:
         """Return the triples as seen from each end that answers, with all weights."""
 
