@@ -13,8 +13,11 @@ from torch.nn import functional
 from ..graph.index import TripleIndex
 from ..graph.sides import Side
 from ..sweeps.plain import zero_gradients
-from ..sweeps.problem import Gradients, Problem, Sweep
+from ..sweeps.problem import Gradients, Problem, Size, Sweep, SweepMemory
 from .shards import Exchange, Sharding
+
+#: The bytes per triple to know which vectors to exchange, and the number of matrices of these vectors
+EXCHANGE_BYTES, EXCHANGE_MATRICES = 32, 6
 
 #: The number of entities of others to have at once: at least, and as a share of this process's own
 FEWEST_ROWS, SHARE = 2**14, 4
@@ -91,6 +94,13 @@ class ShardedSweep:
             if gradients is not None:
                 block.exchange.give_back(back, gradients.answers)
         return total, gradients
+
+    def memory(self, size: Size) -> SweepMemory:
+        """Estimate the memory that a problem needs."""
+        needed, n = self.sweep.memory(size), size.num_triples
+        kept = (TripleIndex.TRIPLE_BYTES + EXCHANGE_BYTES) * n + TripleIndex.QUERY_BYTES * size.num_queries
+        blocks = EXCHANGE_MATRICES * size.width * size.itemsize * min(max(1, n), self.limit)
+        return SweepMemory(needed.kept + kept, needed.sorting, needed.blocks + blocks)
 
     def _divide(self, side: Side) -> Sequence[_Block]:
         """Divide the queries into blocks, as many in each process, since all of them exchange vectors at the same time."""
