@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 def report(error: Exception) -> None:
     """Say what is broken, and how to mend it. PyKEEN goes on without it: nobody else's work should fail for it."""
     warnings.warn(
-        f"pykeen-nonsampling is installed, but broken, so PyKEEN does without it: {type(error).__name__}: {error}. "
+        f"pykeen-nonsampling failed to load and was skipped: {type(error).__name__}: {error}. "
         f"If `pip check` finds a dependency that is missing or of another version, install that. Otherwise, repair the "
         f"package with `pip install --force-reinstall --no-deps pykeen-nonsampling`, or remove it with "
         f"`pip uninstall pykeen-nonsampling`.",
@@ -44,6 +44,7 @@ def wrap_pipeline(module: ModuleType) -> None:
     from .checkpoints import prepare
     from .defaults import check_size, complete, difference
     from .distributed.group import Ranks
+    from .memory.room import known_room
     from .recording import RecordedResult
     from .training.loop import derived
 
@@ -52,7 +53,8 @@ def wrap_pipeline(module: ModuleType) -> None:
     def check(**kwargs: Any) -> None:
         arguments = running.get()
         if arguments is not None:
-            check_size(arguments, kwargs["model"], kwargs["model_kwargs"], kwargs["training_triples_factory"])
+            room = check_size(arguments, kwargs["model"], kwargs["model_kwargs"], kwargs["training_triples_factory"])
+            known_room.set(room)
 
     before_models(module, check)
 
@@ -69,12 +71,13 @@ def wrap_pipeline(module: ModuleType) -> None:
         ranks.same(None)
         # PyKEEN itself looks at the checkpoint before the training loop can
         prepare(completed.get("training_kwargs"))
-        tokens = derived.set(difference(completed, kwargs)), running.set(completed)
+        tokens = derived.set(difference(completed, kwargs)), running.set(completed), known_room.set(None)
         try:
             return RecordedResult.of(function(**completed))
         finally:
             derived.reset(tokens[0])
             running.reset(tokens[1])
+            known_room.reset(tokens[2])
 
     _wrap(module, "pipeline", run)
 

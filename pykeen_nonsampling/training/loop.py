@@ -39,7 +39,7 @@ from ..graph.sides import Side
 from ..losses import AutomaticLoss, MomentLoss, Objective, check_loss, resolve_loss
 from ..losses.penalties import sum_of_norms
 from ..losses.weights import weigh_triples
-from ..memory.room import check_room
+from ..memory.room import check_room, known_room
 from ..memory.task import Counts, Task
 from ..sweeps.choice import fastest_sweep
 from ..sweeps.numba.threads import warn_if_forked
@@ -199,8 +199,11 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
         with group.together():
             resolve = partial(resolve_loss, self._given_loss, frequencies, factorization.family, self.closed_world)
             targets = self.targets(triples_factory.create_inverse_triples, self.target)
-            counts = Counts.of_frequencies(frequencies, None if self._sharded is None else placement.sharding)
-            budget = check_room(self, counts, Task.of(resolve(), self.closed_world, len(targets)))
+            room = known_room.get()
+            if room is None:
+                counts = Counts.of_frequencies(frequencies, None if self._sharded is None else placement.sharding)
+                room = check_room(self, counts, Task.of(resolve(), self.closed_world, len(targets)))
+            known_room.set(None)
             loss = resolve(num_features=self._try_features(factorization), label_smoothing=label_smoothing)
             self._check_objective(loss.objective(label_smoothing, num_entities=self.num_entities))
             placement.check_loss(loss)
@@ -220,8 +223,8 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
             loss=loss,
             weights=placement.own(weights),
             batch=placement.batch(sides),
-            sweep=placement.divide_sweep(fastest_sweep(budget)),
-            memory_budget=budget,
+            sweep=placement.divide_sweep(fastest_sweep(room.memory_budget)),
+            memory_budget=room.memory_budget,
         )
 
     def _log(self, loss: MomentLoss) -> None:
