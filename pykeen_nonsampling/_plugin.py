@@ -46,7 +46,7 @@ def wrap_pipeline(module: ModuleType) -> None:
     from .distributed.group import Ranks
     from .memory.room import known_room
     from .recording import RecordedResult
-    from .training.loop import derived
+    from .training.messages import derived
 
     running: ContextVar[Mapping[str, Any] | None] = ContextVar("running", default=None)
 

@@ -70,7 +70,7 @@ class Counts:
         """
         index = frequencies.index
         rows = index.num_entities if sharding is None else sharding.num_rows
-        fetched = 0 if sharding is None else min(index.num_entities, rows_at_once(rows))
+        fetched = 0 if rows == index.num_entities else min(index.num_entities, rows_at_once(rows))
         queries = index.num_queries, frequencies.num_other_queries
         return cls(rows, index.num_relations, len(index), queries, fetched, inverse=frequencies.inverse)
 
