@@ -43,7 +43,7 @@ def wrap_pipeline(module: ModuleType) -> None:
 
     from .checkpoints import prepare
     from .defaults import check_size, complete, difference
-    from .distributed.group import Ranks
+    from .distributed.group import Group
     from .recording import RecordedResult
     from .training.loop import derived
 
@@ -58,7 +58,7 @@ def wrap_pipeline(module: ModuleType) -> None:
 
     def run(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> Any:
         completed = complete(without_command_line_defaults(kwargs))
-        ranks = Ranks.current()
+        ranks = Group.current()
         if ranks.is_first and ranks.size > 1:
             # PyKEEN's cache of datasets is not made for several processes that write it at once
             names = ("dataset", "dataset_kwargs", "training", "testing", "validation")

@@ -29,7 +29,7 @@ from pykeen_nonsampling import (
 from pykeen_nonsampling.defaults import model_defaults
 from pykeen_nonsampling.distributed import shards as sharding
 from pykeen_nonsampling.distributed import sweep as sharded
-from pykeen_nonsampling.distributed.group import Ranks
+from pykeen_nonsampling.distributed.group import Group
 from pykeen_nonsampling.distributed.shards import divide
 
 CLOSED, LOCAL = NonSamplingTrainingLoop, NonSamplingLCWATrainingLoop
@@ -50,7 +50,7 @@ CASES: dict[str, tuple[Any, Any, torch.dtype, Any, bool, dict[str, Any]]] = {
 }
 
 
-def train(name: str, ranks: Ranks | None, directory: Path) -> dict[str, Any]:
+def train(name: str, ranks: Group | None, directory: Path) -> dict[str, Any]:
     """Train one of them, with divided entities, if there are processes to divide them among."""
     loop, model_cls, dtype, loss, inverse, options = CASES[name]
     dataset = Nations(create_inverse_triples=inverse)
@@ -93,7 +93,7 @@ class Allocations(TorchDispatchMode):
         return result
 
 
-def count(ranks: Ranks) -> tuple[int, int]:
+def count(ranks: Group) -> tuple[int, int]:
     """Train on a graph of 3,000 entities; return the size of the largest tensor, and that of all vectors of entities."""
     generator = torch.Generator().manual_seed(0)
     triples = torch.stack([torch.randint(high, (4000,), generator=generator) for high in (3000, 2, 3000)], dim=-1)
@@ -122,8 +122,8 @@ if __name__ == "__main__":
             if rank == 0:
                 place.mkdir()
             distributed.barrier()
-            results[size] = {name: train(name, Ranks.current(), place) for name in CASES}
-            results[size]["allocations"] = count(Ranks.current())
+            results[size] = {name: train(name, Group.current(), place) for name in CASES}
+            results[size]["allocations"] = count(Group.current())
             distributed.destroy_process_group()
     if rank == 0:
         results[1] = {name: train(name, None, directory) for name in CASES}

@@ -18,7 +18,7 @@ from pykeen.utils import load_configuration
 
 from .._compat import mapped_loading
 from ..defaults import is_ours
-from ..distributed.group import RankError, Ranks, join
+from ..distributed.group import Group, GroupError, join
 from ..distributed.shards import ShardingError, divide
 from ..distributed.state import save_whole_model
 from ..memory.outline import format_bytes
@@ -87,7 +87,7 @@ def command(configuration: Path, output: Path, timeout: float, sharded: bool, fo
             )
         try:
             result = _train(config, output, ranks, sharded, force)
-        except (CheckpointMismatchError, NotImplementedError, RankError, TypeError, ValueError) as error:
+        except (CheckpointMismatchError, NotImplementedError, GroupError, TypeError, ValueError) as error:
             raise click.ClickException(str(error)) from error
         if sharded:
             save_whole_model(result.model, output / result.MODEL_FILE_NAME)
@@ -111,7 +111,7 @@ def _load(path: Path) -> dict[str, Any]:
     return {"metadata": {}, **config, "pipeline": dict(pipeline)}
 
 
-def _train(config: dict[str, Any], output: Path, ranks: Ranks, sharded: bool, force: bool) -> PipelineResult:
+def _train(config: dict[str, Any], output: Path, ranks: Group, sharded: bool, force: bool) -> PipelineResult:
     """Run the pipeline, with a checkpoint in the output directory."""
     pipeline = config["pipeline"]
     checkpoint = {"checkpoint_name": CHECKPOINT, "checkpoint_directory": str(output), "checkpoint_frequency": MINUTES}
@@ -132,7 +132,7 @@ def _train(config: dict[str, Any], output: Path, ranks: Ranks, sharded: bool, fo
         return pipeline_from_config(config)
 
 
-def _divide(pipeline: dict[str, Any], output: Path, ranks: Ranks) -> None:
+def _divide(pipeline: dict[str, Any], output: Path, ranks: Group) -> None:
     """Let the first process read the dataset, and divide the training triples; all have those to evaluate on."""
     for name in ("evaluation_entity_whitelist", "evaluation_relation_whitelist"):
         if pipeline.get(name) is not None:
@@ -162,7 +162,7 @@ def _divide(pipeline: dict[str, Any], output: Path, ranks: Ranks) -> None:
     pipeline["training"] = shard
 
 
-def _conclude(result: PipelineResult, output: Path, ranks: Ranks, sharded: bool) -> None:
+def _conclude(result: PipelineResult, output: Path, ranks: Group, sharded: bool) -> None:
     """Write the results, and say what was reached."""
     result.save_to_directory(output, save_replicates=not sharded, save_training=not sharded)
     metrics = ", ".join(f"{name} {result.get_metric(key):.3f}" for name, key in METRICS.items())

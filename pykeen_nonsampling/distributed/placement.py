@@ -26,7 +26,7 @@ from ..graph.index import TripleIndex
 from ..graph.sides import Side
 from ..losses import MomentLoss
 from ..sweeps.problem import Sweep
-from .group import Ranks
+from .group import Group
 from .shards import Shard, Sharding, ShardingError, divided_parameters
 from .state import State, gather_states, take_states
 from .sweep import ShardedSweep
@@ -44,20 +44,20 @@ REFUSED = {
 class Alone:
     """One process has all entities, and visits all queries."""
 
-    def __init__(self, num_entities: int, group: Ranks | None = None):
+    def __init__(self, num_entities: int, group: Group | None = None):
         """Initialize the placement.
 
         :param num_entities: the number of entities to train, in all processes
         :param group: the processes
         """
         self.num_entities = num_entities
-        self.group = group or Ranks()
+        self.group = group or Group()
         self._mine: tuple[Batch, Batch] | None = None
 
     @property
     def sharding(self) -> Sharding:
         """Which entities this process has, be it all of them."""
-        return Sharding(self.num_entities, Ranks())
+        return Sharding(self.num_entities, Group())
 
     def check_arguments(self, loss_weighter: Any = None, **kwargs: Any) -> None:
         """Refuse arguments of a training that need all entities in one place."""
@@ -139,7 +139,7 @@ class Sharded(Alone):
 
         :param sharding: which process has which entities
         """
-        super().__init__(sharding.num_entities, sharding.ranks)
+        super().__init__(sharding.num_entities, sharding.group)
         self._sharding = sharding
 
     @property
@@ -256,7 +256,7 @@ class Sharded(Alone):
 
 def place(num_entities: int) -> Alone:
     """Find out which processes train together now, each with all entities."""
-    group = Ranks.current()
+    group = Group.current()
     return Replicated(num_entities, group) if group.size > 1 else Alone(num_entities)
 
 
@@ -268,7 +268,7 @@ def _take(weights: Tensor | None, entities: slice) -> Tensor | None:
 class _Whole(Batch):
     """All triples, of which this process has a part."""
 
-    def __init__(self, sides: Sequence[Side], group: Ranks):
+    def __init__(self, sides: Sequence[Side], group: Group):
         super().__init__(sides)
         sizes = torch.tensor([[len(side.index), side.index.num_queries] for side in sides])
         group.add(sizes)
@@ -295,5 +295,5 @@ class _Part(Batch):
     def occurrences(self) -> tuple[Tensor, Tensor]:
         # a property of the base class cannot be called
         entities, relations = (sum(x) for x in zip(*(side.index.occurrences() for side in self.sides), strict=True))
-        self.sharding.ranks.add(entities)
+        self.sharding.group.add(entities)
         return entities[self.sharding.mine].clone(), relations

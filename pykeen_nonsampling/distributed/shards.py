@@ -15,7 +15,7 @@ from pykeen.regularizers import NoRegularizer
 from pykeen.triples import CoreTriplesFactory
 from torch import Tensor, nn
 
-from .group import Ranks
+from .group import Group
 
 #: The number of triples that the first process sends at once
 TRIPLES_AT_ONCE = 2**22
@@ -35,27 +35,27 @@ class Sharding:
     numbered anew, such that those of a process are in a row.
     """
 
-    def __init__(self, num_entities: int, ranks: Ranks):
+    def __init__(self, num_entities: int, group: Group):
         """Initialize the division.
 
         :param num_entities: the number of entities
-        :param ranks: the processes
+        :param group: the processes
         :raises ShardingError: if there are fewer entities than processes
         """
-        if num_entities < ranks.size:
+        if num_entities < group.size:
             raise ShardingError(
-                f"{num_entities} entities cannot be divided among {ranks.size} processes. Start at most {num_entities}."
+                f"{num_entities} entities cannot be divided among {group.size} processes. Start at most {num_entities}."
             )
         self.num_entities = num_entities
-        self.ranks = ranks
-        quotient, remainder = divmod(num_entities, ranks.size)
+        self.group = group
+        quotient, remainder = divmod(num_entities, group.size)
         #: where the entities of each process begin, and where the last ones end
-        self.offsets = [i * quotient + min(i, remainder) for i in range(1 + ranks.size)]
+        self.offsets = [i * quotient + min(i, remainder) for i in range(1 + group.size)]
 
     @property
     def mine(self) -> slice:
         """The entities of this process."""
-        return slice(self.offsets[self.ranks.rank], self.offsets[self.ranks.rank + 1])
+        return slice(self.offsets[self.group.rank], self.offsets[self.group.rank + 1])
 
     @property
     def num_rows(self) -> int:
@@ -67,7 +67,7 @@ class Sharding:
 
     def number(self, entities: Tensor) -> Tensor:
         """Return the new numbers of entities."""
-        return self._starts(entities)[entities % self.ranks.size] + entities // self.ranks.size
+        return self._starts(entities)[entities % self.group.size] + entities // self.group.size
 
     def owners(self, numbers: Tensor) -> Tensor:
         """Return the processes that have entities, given by their new numbers."""
@@ -76,7 +76,7 @@ class Sharding:
     def original(self, numbers: Tensor) -> Tensor:
         """Return the original ids of entities, given by their new numbers."""
         owners = self.owners(numbers)
-        return (numbers - self._starts(numbers)[owners]) * self.ranks.size + owners
+        return (numbers - self._starts(numbers)[owners]) * self.group.size + owners
 
     def number_triples(self, triples: Tensor) -> Tensor:
         """Return triples with the new numbers of their entities."""
@@ -120,18 +120,18 @@ class Shard(CoreTriplesFactory):
         return triples[self.sharding.is_mine(heads)], triples[self.sharding.is_mine(tails)]
 
 
-def divide(factory: CoreTriplesFactory | None, ranks: Ranks) -> Shard:
+def divide(factory: CoreTriplesFactory | None, group: Group) -> Shard:
     """Divide triples among processes.
 
     :param factory: the triples, in the first process; none in the others
-    :param ranks: the processes
+    :param group: the processes
     :return: those of this process
     """
     sizes: Any = None
     if factory is not None:
         sizes = factory.num_entities, factory.real_num_relations, factory.create_inverse_triples, factory.num_triples
-    num_entities, num_relations, inverse, num_triples = ranks.same(sizes)
-    sharding = Sharding(num_entities, ranks)
+    num_entities, num_relations, inverse, num_triples = group.same(sizes)
+    sharding = Sharding(num_entities, group)
     ends: tuple[list[Tensor], list[Tensor]] = ([], [])
     for start in range(0, num_triples, TRIPLES_AT_ONCE):
         triples = torch.empty(0, 3, dtype=torch.long)
@@ -139,9 +139,9 @@ def divide(factory: CoreTriplesFactory | None, ranks: Ranks) -> Shard:
             triples = sharding.number_triples(factory.mapped_triples[start : start + TRIPLES_AT_ONCE])
         for parts, column in zip(ends, (0, 2), strict=True):
             owners, order = sharding.owners(triples[:, column]).sort(stable=True)
-            sent = owners.bincount(minlength=ranks.size).tolist()
-            received = [ranks.same(sent)[ranks.rank]] + [0] * (ranks.size - 1)
-            parts.append(ranks.exchange(triples[order], sent, received))
+            sent = owners.bincount(minlength=group.size).tolist()
+            received = [group.same(sent)[group.rank]] + [0] * (group.size - 1)
+            parts.append(group.exchange(triples[order], sent, received))
     return Shard(sharding, torch.cat(ends[0]), torch.cat(ends[1]), num_relations, inverse)
 
 
@@ -154,19 +154,19 @@ class Exchange:
         :param sharding: which process has which entities
         :param entities: shape: (n,), the new numbers of those that this one needs, ascending
         """
-        self.ranks = ranks = sharding.ranks
-        counts = sharding.owners(entities).bincount(minlength=ranks.size)
-        ones = [1] * ranks.size
+        self.group = group = sharding.group
+        counts = sharding.owners(entities).bincount(minlength=group.size)
+        ones = [1] * group.size
         self.received = counts.tolist()
-        self.sent = ranks.exchange(counts, ones, ones).tolist()
-        self.rows = ranks.exchange(entities, self.received, self.sent) - sharding.mine.start
+        self.sent = group.exchange(counts, ones, ones).tolist()
+        self.rows = group.exchange(entities, self.received, self.sent) - sharding.mine.start
 
     def fetch(self, matrix: Tensor) -> Tensor:
         """Return the rows that this process needs, in the order of its entities.
 
         :param matrix: shape: (num_rows, d), the rows of this process's entities
         """
-        return self.ranks.exchange(matrix.index_select(0, self.rows), self.sent, self.received)
+        return self.group.exchange(matrix.index_select(0, self.rows), self.sent, self.received)
 
     def give_back(self, rows: Tensor, matrix: Tensor) -> None:
         """Add rows, such as gradients, to those of the processes that they belong to.
@@ -174,7 +174,7 @@ class Exchange:
         :param rows: shape: (n, d), in the order of this process's entities
         :param matrix: shape: (num_rows, d), the rows of this process's entities, to add to
         """
-        matrix.index_add_(0, self.rows, self.ranks.exchange(rows, self.received, self.sent))
+        matrix.index_add_(0, self.rows, self.group.exchange(rows, self.received, self.sent))
 
 
 class _ShardInitializer:
@@ -185,11 +185,11 @@ class _ShardInitializer:
         self.sharding = sharding
 
     def __call__(self, x: Tensor) -> Tensor:
-        ranks, total = self.sharding.ranks, self.sharding.num_entities
+        group, total = self.sharding.group, self.sharding.num_entities
         for start in range(0, total, ROWS_AT_ONCE):
             block = self.initializer(x.new_empty(min(ROWS_AT_ONCE, total - start), *x.shape[1:]))
-            first = (ranks.rank - start) % ranks.size
-            mine, row = block[first :: ranks.size], (start + first) // ranks.size
+            first = (group.rank - start) % group.size
+            mine, row = block[first :: group.size], (start + first) // group.size
             x[row : row + len(mine)] = mine
         return x
 

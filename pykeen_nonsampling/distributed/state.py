@@ -52,28 +52,28 @@ def gather_rows(rows: Tensor, sharding: Sharding, path: Path) -> Tensor:
     :return: shape: (num_entities, …), all rows in their original order, in the first process, as a file that is mapped to
         memory; none in others
     """
-    ranks = sharding.ranks
-    shape = torch.Size([sharding.num_entities if ranks.is_first else 0, *rows.shape[1:]])
+    group = sharding.group
+    shape = torch.Size([sharding.num_entities if group.is_first else 0, *rows.shape[1:]])
     whole = torch.empty(shape, dtype=rows.dtype)
-    if ranks.is_first:
+    if group.is_first:
         whole = torch.from_file(str(path), shared=True, size=shape.numel(), dtype=rows.dtype).view(shape)
     counts = [y - x for x, y in zip(sharding.offsets, sharding.offsets[1:], strict=False)]
     step = max(1, BYTES_AT_ONCE // max(1, rows[:1].numel() * rows.element_size()))
     for start in range(0, max(counts), step):
         # of each process, the rows from start on
         sizes = [max(0, min(step, count - start)) for count in counts]
-        sent = [sizes[ranks.rank]] + [0] * (ranks.size - 1)
-        received = sizes if ranks.is_first else [0] * ranks.size
-        parts = ranks.exchange(rows[start : start + step], sent, received).cpu()
-        if ranks.is_first:
+        sent = [sizes[group.rank]] + [0] * (group.size - 1)
+        received = sizes if group.is_first else [0] * group.size
+        parts = group.exchange(rows[start : start + step], sent, received).cpu()
+        if group.is_first:
             for rank, part in enumerate(parts.split(sizes)):
-                whole[rank + ranks.size * start :: ranks.size][: len(part)] = part
+                whole[rank + group.size * start :: group.size][: len(part)] = part
     return whole
 
 
 def take_rows(whole: Tensor, sharding: Sharding) -> Tensor:
     """Return the rows of this process, in memory of its own."""
-    return whole[sharding.ranks.rank :: sharding.ranks.size].clone()
+    return whole[sharding.group.rank :: sharding.group.size].clone()
 
 
 @contextmanager
@@ -110,7 +110,7 @@ def save_whole_model(model: nn.Module, path: Path) -> None:
             if name in divided:
                 whole = gather_rows(x.data, sharding, place / str(i))
                 replaced[id(x)] = nn.Parameter(whole, requires_grad=x.requires_grad)
-        if sharding.ranks.is_first:
+        if sharding.group.is_first:
             copied = copy.deepcopy(model, replaced)
             unshard_model(copied, sharding.num_entities)
             with replacing(path) as part:

@@ -96,7 +96,7 @@ class ShardedSweep:
         """Divide the queries into blocks, as many in each process, since all of them exchange vectors at the same time."""
         parts = _split(side.index, self.limit)
         blocks = []
-        for i in range(max(self.sharding.ranks.all_of(len(parts)))):
+        for i in range(max(self.sharding.group.all_of(len(parts)))):
             part = side.take(parts[i]) if i < len(parts) else None
             if part is None:
                 none = side.index.answers[:0]

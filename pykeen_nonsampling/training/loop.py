@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader
 from typing_extensions import override
 
 from .. import _compat, checkpoints
-from ..distributed.group import Ranks
+from ..distributed.group import Group
 from ..distributed.placement import Alone, Sharded, place
 from ..distributed.shards import Shard, shard_model
 from ..distributed.state import Stand
@@ -256,7 +256,7 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
             "batch_size": self._training_kwargs.get("batch_size") or len(batch),
         }
 
-    def _align_random_numbers(self, group: Ranks) -> None:
+    def _align_random_numbers(self, group: Group) -> None:
         """Let all processes draw the same random numbers, as batches and dropout do."""
         torch.set_rng_state(group.same(torch.get_rng_state()))
         if self.model.device.type == "cuda":
@@ -536,7 +536,7 @@ def _penalize(loss: MomentLoss, vectors: Vectors, batch: Batch) -> Tensor | floa
 class _SumGradients(TrainingCallback):
     """Sums the gradients of all processes before each step."""
 
-    def __init__(self, group: Ranks, parameters: Sequence[nn.Parameter]):
+    def __init__(self, group: Group, parameters: Sequence[nn.Parameter]):
         super().__init__()
         self.group = group
         self.parameters = [x for x in parameters if x.requires_grad]
@@ -551,7 +551,7 @@ class _SumGradients(TrainingCallback):
 
 
 def _check_checkpoint(
-    group: Ranks, checkpoint_name: str | None = None, checkpoint_directory: str | Path | None = None, **_kwargs: Any
+    group: Group, checkpoint_name: str | None = None, checkpoint_directory: str | Path | None = None, **_kwargs: Any
 ) -> None:
     """Refuse to continue a checkpoint that not all processes can see."""
     if not checkpoint_name or checkpoint_directory is None:
