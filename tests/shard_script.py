@@ -27,7 +27,7 @@ from pykeen_nonsampling import (
     StandardizedLoss,
 )
 from pykeen_nonsampling.defaults import model_defaults
-from pykeen_nonsampling.distributed import shards as sharding
+from pykeen_nonsampling.distributed import model as divided
 from pykeen_nonsampling.distributed import sweep as sharded
 from pykeen_nonsampling.distributed.group import Group
 from pykeen_nonsampling.distributed.shards import divide
@@ -110,7 +110,7 @@ def count(ranks: Group) -> tuple[int, int]:
 if __name__ == "__main__":
     logging.disable(logging.WARNING)
     # several blocks, although there are only a few entities
-    sharded.FEWEST_ROWS, sharding.ROWS_AT_ONCE = 200, 512
+    sharded.FEWEST_ROWS, divided.ROWS_AT_ONCE = 200, 512
     directory = Path(sys.argv[1])
     store, rank, world_size = next(rendezvous("env://", timeout=timedelta(minutes=5)))
     results: dict[Any, Any] = {}

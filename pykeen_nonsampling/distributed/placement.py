@@ -27,7 +27,8 @@ from ..graph.sides import Side
 from ..losses import MomentLoss
 from ..sweeps.problem import Sweep
 from .group import Group
-from .shards import Shard, Sharding, ShardingError, divided_parameters
+from .model import divided_parameters
+from .shards import Sharding, ShardingError, TriplesShard
 from .state import State, gather_states, take_states
 from .sweep import ShardedSweep
 
@@ -178,7 +179,7 @@ class Sharded(Alone):
 
     @override
     def count(self, factory: CoreTriplesFactory, num_relations: int, device: torch.device) -> Frequencies:
-        if not isinstance(factory, Shard):
+        if not isinstance(factory, TriplesShard):
             raise ShardingError("The triples have to be divided among the processes like the model's entities.")
         by_head, by_tail = factory.both_ends()
         index, other_end = (TripleIndex(x, self.num_entities, num_relations).to(device) for x in (by_head, by_tail.flip(1)))

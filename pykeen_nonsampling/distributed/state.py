@@ -17,7 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from ..checkpoints import replacing, temporary_directory
-from .shards import Sharding, divided_parameters, find_sharding, unshard_model
+from .model import divided_parameters, find_sharding, unshard_model
+from .shards import Sharding
 
 #: A state, as PyTorch's ``state_dict()`` returns it
 State: TypeAlias = dict[str, Any]

@@ -14,7 +14,8 @@ from ..graph.index import TripleIndex
 from ..graph.sides import Side
 from ..sweeps.plain import zero_gradients
 from ..sweeps.problem import Gradients, Problem, Sweep
-from .shards import Exchange, Sharding
+from .exchange import Exchange
+from .shards import Sharding
 
 #: The number of entities of others to have at once: at least, and as a share of this process's own
 FEWEST_ROWS, SHARE = 2**14, 4

@@ -13,7 +13,8 @@ from pykeen.models import Model
 from pykeen.triples import CoreTriplesFactory
 
 from ..distributed.group import Group
-from ..distributed.shards import Sharding, check_dividable
+from ..distributed.model import check_dividable
+from ..distributed.shards import Sharding
 from ..free import free_memory
 from .dry_run import make_without_values, outline, outline_instance
 from .outline import PARTS, Outline, format_bytes

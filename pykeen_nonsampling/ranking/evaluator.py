@@ -16,7 +16,8 @@ from tqdm.autonotebook import tqdm
 from typing_extensions import override
 
 from ..distributed.group import Group
-from ..distributed.shards import ShardingError, find_sharding
+from ..distributed.model import find_sharding
+from ..distributed.shards import ShardingError
 from ..factorizations import Factorization, NotDecomposableError
 from ..free import check_memory_budget
 from .candidates import Scorer

@@ -10,8 +10,9 @@ from torch import Tensor
 from torch.nn import functional
 from typing_extensions import override
 
+from ..distributed.exchange import Exchange
 from ..distributed.group import Group
-from ..distributed.shards import Exchange, Sharding
+from ..distributed.shards import Sharding
 from .candidates import End, Hidden
 
 #: Scores closer to each other than this, in units of the rounding error of a number as large as they could be, are compared

@@ -25,8 +25,9 @@ from typing_extensions import override
 
 from .. import _compat, checkpoints
 from ..distributed.group import Group
+from ..distributed.model import shard_model
 from ..distributed.placement import Alone, Sharded, place
-from ..distributed.shards import Shard, shard_model
+from ..distributed.shards import TriplesShard
 from ..distributed.state import Stand
 from ..factorizations import Factorization, Family, ScoreMoments, Weights
 from ..factorizations.features import Features, Vectors, check_relations, factorize_model, features, represent
@@ -85,7 +86,7 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
     A subclass says which triples count as negatives: from which ends the training triples are seen, what they and their
     negatives weigh, and what a batch of them costs. If :mod:`torch.distributed` has several processes, they share the work:
     each has the whole model and visits a part of the queries of every batch, or, if its triples are a
-    :class:`~pykeen_nonsampling.distributed.shards.Shard`, it has a part of the entities and visits their queries.
+    :class:`~pykeen_nonsampling.distributed.shards.TriplesShard`, it has a part of the entities and visits their queries.
     """
 
     hpo_default: dict[str, Any] = dict(  # noqa: RUF012
@@ -147,7 +148,7 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
         self._given_loss: Any = None
         #: where the entities are, if they are divided among processes
         self._sharded: Sharded | None = None
-        if isinstance(triples_factory, Shard):
+        if isinstance(triples_factory, TriplesShard):
             shard_model(self.model, triples_factory.sharding)
             self._sharded = Sharded(triples_factory.sharding)
             self._sharded.check_arguments(loss_weighter=self.loss_weighter)
