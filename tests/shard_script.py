@@ -64,7 +64,9 @@ def train(name: str, ranks: Group | None, directory: Path) -> dict[str, Any]:
     model = model_cls(**kwargs).to(dtype)
     trained = loop(model=model, triples_factory=training, optimizer="Adam", optimizer_kwargs=dict(lr=0.01))
     torch.manual_seed(0)
-    checkpoint = {} if ranks is None else dict(checkpoint_name=f"{name}.pt", checkpoint_directory=directory)
+    checkpoint: dict[str, Any] = {}
+    if ranks is not None:
+        checkpoint = dict(checkpoint_name=f"{name}.pt", checkpoint_directory=directory, checkpoint_frequency=0)
     losses = trained.train(training, num_epochs=20, use_tqdm=False, **options, **checkpoint)
     testing = dataset.testing.mapped_triples
     if ranks is not None:

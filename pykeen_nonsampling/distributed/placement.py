@@ -29,7 +29,7 @@ from ..sweeps.problem import Sweep
 from .group import Group
 from .model import divided_parameters
 from .shards import Sharding, ShardingError, TriplesShard
-from .state import State, gather_states, take_states
+from .state import take_states, whole_states
 from .sweep import ShardedSweep
 
 #: What a training of all entities in one place may have, but none of divided ones
@@ -108,11 +108,9 @@ class Alone:
         return description
 
     @contextmanager
-    def whole_state(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer, directory: Path
-    ) -> Iterator[tuple[State, State] | None]:
-        """Put the states of model and optimizer together; none, if this process has them as a whole."""
-        yield None
+    def whole_states(self, model: nn.Module, optimizer: torch.optim.Optimizer, directory: Path) -> Iterator[None]:
+        """Let model and optimizer return their states with all entities, in the process that writes a checkpoint."""
+        yield
 
     @contextmanager
     def own_checkpoint(self, path: Path, model: nn.Module) -> Iterator[Path]:
@@ -235,11 +233,9 @@ class Sharded(Alone):
 
     @override
     @contextmanager
-    def whole_state(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer, directory: Path
-    ) -> Iterator[tuple[State, State] | None]:
-        with gather_states(model, optimizer, self._sharding, directory) as states:
-            yield states
+    def whole_states(self, model: nn.Module, optimizer: torch.optim.Optimizer, directory: Path) -> Iterator[None]:
+        with whole_states(model, optimizer, self._sharding, directory):
+            yield
         # the others go on when the checkpoint is complete
         self.group.same(None)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -25,23 +25,6 @@ State: TypeAlias = dict[str, Any]
 
 #: The number of bytes of a process's rows to send at once
 BYTES_AT_ONCE = 2**26
-
-
-class Stand:
-    """Stands for a model or an optimizer whose state is asked for."""
-
-    def __init__(self, state: State, random_seed: Any = None):
-        """Initialize it.
-
-        :param state: the state
-        :param random_seed: the random seed of a model
-        """
-        self.state = state
-        self._random_seed = random_seed
-
-    def state_dict(self) -> State:
-        """Return the state."""
-        return self.state
 
 
 def gather_rows(rows: Tensor, sharding: Sharding, path: Path) -> Tensor:
@@ -78,22 +61,22 @@ def take_rows(whole: Tensor, sharding: Sharding) -> Tensor:
 
 
 @contextmanager
-def gather_states(
-    model: nn.Module, optimizer: torch.optim.Optimizer, sharding: Sharding, directory: Path
-) -> Iterator[tuple[State, State]]:
-    """Put the states of a model and its optimizer together.
+def whole_states(model: nn.Module, optimizer: torch.optim.Optimizer, sharding: Sharding, directory: Path) -> Iterator[None]:
+    """Let a model and its optimizer return states of all entities, in the first process, when they are asked for them.
 
     :param model: the model
     :param optimizer: the optimizer of its parameters
     :param sharding: which process has which entities
     :param directory: where there is room for files
-    :yield: both states, complete in the first process
     """
-    with temporary_directory(directory) as place:
+    with temporary_directory(directory) as place, ExitStack() as hooks:
         files = (place / str(i) for i in itertools.count())
-        yield _change(
+        model_state, optimizer_state = _change(
             model, model.state_dict(), optimizer.state_dict(), lambda rows: gather_rows(rows, sharding, next(files))
         )
+        hooks.callback(model.register_state_dict_post_hook(lambda _, state, *__: state.update(model_state)).remove)
+        hooks.callback(optimizer.register_state_dict_post_hook(lambda *_: optimizer_state).remove)
+        yield
 
 
 def save_whole_model(model: nn.Module, path: Path) -> None:

@@ -28,7 +28,6 @@ from ..distributed.group import Group
 from ..distributed.model import shard_model
 from ..distributed.placement import Alone, Sharded, place
 from ..distributed.shards import TriplesShard
-from ..distributed.state import Stand
 from ..factorizations import Factorization, Family, ScoreMoments, Weights
 from ..factorizations.features import Features, Vectors, check_relations, factorize_model, features, represent
 from ..free import check_memory_budget
@@ -265,15 +264,10 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
 
     @override
     def _save_state(self, path: Any, **kwargs: Any) -> None:  # type: ignore[override]
-        model, optimizer, _ = self.model, self.optimizer, self._setup
-        with self._run.placement.whole_state(model, optimizer, Path(path).parent) as states:
-            try:
-                if states is not None:
-                    # PyKEEN asks them for their states
-                    self.model, self.optimizer = Stand(states[0], model._random_seed), Stand(states[1])  # type: ignore[assignment]
-                super()._save_state(path, **kwargs)
-            finally:
-                self.model, self.optimizer = model, optimizer
+        # all processes describe it together, before one of them writes
+        _ = self._setup
+        with self._run.placement.whole_states(self.model, self.optimizer, Path(path).parent):
+            super()._save_state(path, **kwargs)
 
     @override
     def _load_state(
