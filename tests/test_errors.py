@@ -19,7 +19,8 @@ from pykeen.triples.weights import RelationLossWeighter
 from pykeen.utils import complex_normalize
 
 from pykeen_nonsampling import NonSamplingLoss, NonSamplingTrainingLoop, NotDecomposableError
-from pykeen_nonsampling.distributed.placement import place
+from pykeen_nonsampling.distributed.group import Group
+from pykeen_nonsampling.distributed.placement import Placement
 from pykeen_nonsampling.factorizations import DistMultFactorization, factorize
 from pykeen_nonsampling.factorizations.features import factorize_model
 
@@ -136,7 +137,7 @@ class TestSteps:
             )
             before = model.relation_representations[0](indices=None).detach().clone()
             loop = NonSamplingTrainingLoop(model=model, triples_factory=FACTORY)
-            loop._prepare(place(FACTORY.num_entities), FACTORY, 0.0)
+            loop._prepare(Placement(FACTORY.num_entities, Group()), FACTORY, 0.0)
             assert torch.equal(model.relation_representations[0](indices=None), before)
             assert len(loop.train(FACTORY, num_epochs=2, use_tqdm=False) or []) == 2
 

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..distributed.group import Group
 from ..distributed.shards import Sharding
 from ..factorizations.moments import Weights
 from ..graph.index import TripleIndex
@@ -95,14 +94,14 @@ def describe_weights(all_triples: Weights, sides: Sequence[Side], sharding: Shar
     """
     device = sides[0].index.answers.device
     entities = sharding.original(torch.arange(sharding.mine.start, sharding.mine.stop, device=device))
-    alone = Sharding(sharding.num_entities, Group())
 
     def summarize(weights: Tensor | float | None, keys: Tensor, divided: bool = True) -> Any:
         if not isinstance(weights, Tensor):
             return weights
         values = weights.detach().double().flatten()
         sums = torch.stack([values.sum(), ((1 + keys % 97) * values).sum()])
-        (sharding if divided else alone).group.add(sums)
+        if divided:
+            sharding.group.add(sums)
         return sums.tolist()
 
     relations = all_triples.relations

@@ -23,10 +23,10 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from typing_extensions import override
 
-from .. import _compat, checkpoints
+from .. import _compat
 from ..distributed.group import Group
 from ..distributed.model import shard_model
-from ..distributed.placement import Alone, Sharded, place
+from ..distributed.placement import Placement, Sharded
 from ..distributed.shards import TriplesShard
 from ..factorizations import Factorization, Family, ScoreMoments, Weights
 from ..factorizations.features import Features, Vectors, check_relations, factorize_model, features, represent
@@ -64,7 +64,7 @@ class Run:
     """What one training knows: made once, before the first epoch."""
 
     #: where the entities are, and which queries this process visits
-    placement: Alone
+    placement: Placement
     #: how the model's score factorizes
     factorization: Factorization
     #: the loss with all its weights
@@ -167,7 +167,7 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
     ) -> list[float] | None:
         check_training_arguments(self.num_entities, num_epochs=num_epochs, batch_size=batch_size, **kwargs)
         warn_if_forked()
-        placement = self._sharded or place(self.num_entities)
+        placement = self._sharded or Placement(self.num_entities, Group.current())
         placement.check_arguments(batch_size=batch_size, **kwargs)
         group, self._checked, self._aligned = placement.group, False, False
         self._writes = group.is_first
@@ -180,7 +180,7 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
             kwargs["use_tqdm"] = kwargs.get("use_tqdm", True) and group.is_first
         return super().train(triples_factory, num_epochs=num_epochs, batch_size=batch_size, **kwargs)
 
-    def _prepare(self, placement: Alone, triples_factory: CoreTriplesFactory, label_smoothing: float) -> Run:
+    def _prepare(self, placement: Placement, triples_factory: CoreTriplesFactory, label_smoothing: float) -> Run:
         """Index the triples to train on, check the loss, derive the weights that the user left out, and record them."""
         model, dtype, group = self.model, self._dtype, placement.group
         # what fails in one process fails in all of them; in between, they count together
@@ -235,7 +235,7 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
         if choices:
             logger.info("Derived from graph and model: %s", ", ".join(f"{key}={value!r}" for key, value in choices.items()))
 
-    def _count(self, placement: Alone, triples_factory: CoreTriplesFactory) -> Frequencies:
+    def _count(self, placement: Placement, triples_factory: CoreTriplesFactory) -> Frequencies:
         """Index the triples of a factory, and count what occurs in them."""
         return placement.count(triples_factory, self.model.num_relations, self.model.device)
 
@@ -273,7 +273,6 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
     def _load_state(
         self, path: str | Path, triples_factory: CoreTriplesFactory | None = None
     ) -> tuple[Path | None, int | None]:
-        checkpoints.check(Path(path))
         with self._run.placement.own_checkpoint(Path(path), self.model) as part:
             return super()._load_state(part, None if self._sharded else triples_factory)
 
