@@ -104,7 +104,7 @@ class Placement:
 
     @contextmanager
     def whole_states(self, model: nn.Module, optimizer: torch.optim.Optimizer, directory: Path) -> Iterator[None]:
-        """Let model and optimizer return their states with all entities, in the process that writes a checkpoint."""
+        """Let ``state_dict()`` of model and optimizer return all entities meanwhile, in the process that writes it."""
         yield
 
     @contextmanager

@@ -62,7 +62,7 @@ def take_rows(whole: Tensor, sharding: Sharding) -> Tensor:
 
 @contextmanager
 def whole_states(model: nn.Module, optimizer: torch.optim.Optimizer, sharding: Sharding, directory: Path) -> Iterator[None]:
-    """Let a model and its optimizer return states of all entities, in the first process, when they are asked for them.
+    """Let ``state_dict()`` of a model and its optimizer return all entities meanwhile, in the first process.
 
     :param model: the model
     :param optimizer: the optimizer of its parameters
