@@ -37,7 +37,7 @@ from pykeen.triples import CoreTriplesFactory
 
 from pykeen_nonsampling.cli.timing import reset_peak, resident_bytes
 from pykeen_nonsampling.defaults import model_defaults
-from pykeen_nonsampling.distributed.group import Ranks, join
+from pykeen_nonsampling.distributed.group import Group, join
 from pykeen_nonsampling.distributed.shards import divide
 from pykeen_nonsampling.memory.dry_run import outline as outline_model
 from pykeen_nonsampling.memory.task import Counts
@@ -59,7 +59,7 @@ def draw(entities: int, relations: int, triples: int) -> CoreTriplesFactory:
     return CoreTriplesFactory(torch.stack(columns, dim=-1), entities, relations)
 
 
-def measure(ranks: Ranks, model: str, loop: str, dim: int, epochs: int, sizes: tuple[int, int, int]) -> dict[str, Any]:
+def measure(ranks: Group, model: str, loop: str, dim: int, epochs: int, sizes: tuple[int, int, int]) -> dict[str, Any]:
     """Train for some epochs, and return what it took in this process."""
     before = resident_bytes("VmRSS")
     began = time.perf_counter()

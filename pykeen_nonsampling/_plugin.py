@@ -43,7 +43,7 @@ def wrap_pipeline(module: ModuleType) -> None:
 
     from .checkpoints import prepare
     from .defaults import check_size, complete, difference
-    from .distributed.group import Ranks
+    from .distributed.group import Group
     from .memory.room import known_room
     from .recording import RecordedResult
     from .training.messages import derived
@@ -60,15 +60,15 @@ def wrap_pipeline(module: ModuleType) -> None:
 
     def run(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> Any:
         completed = complete(without_command_line_defaults(kwargs))
-        ranks = Ranks.current()
-        if ranks.is_first and ranks.size > 1:
+        group = Group.current()
+        if group.is_first and group.size > 1:
             # PyKEEN's cache of datasets is not made for several processes that write it at once
             names = ("dataset", "dataset_kwargs", "training", "testing", "validation")
             get_dataset(**{name: completed.get(name) for name in names})
-        elif not ranks.is_first:
+        elif not group.is_first:
             # one of several processes is enough
             completed["result_tracker"] = None
-        ranks.same(None)
+        group.same(None)
         # PyKEEN itself looks at the checkpoint before the training loop can
         prepare(completed.get("training_kwargs"))
         tokens = derived.set(difference(completed, kwargs)), running.set(completed), known_room.set(None)

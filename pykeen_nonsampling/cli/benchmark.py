@@ -13,7 +13,7 @@ import click
 from pykeen.datasets import dataset_resolver
 from pykeen.models import model_resolver
 
-from ..distributed.group import RankError
+from ..distributed.group import GroupError
 from .console import POSITIVE, check_evaluation, check_matplotlib, load, lookup, silence
 from .files import check_free, check_writable, force_option
 from .quality import QUALITY_DEFAULTS, measure_quality
@@ -228,7 +228,7 @@ def _measure_scaling(scaling: Scaling, json_path: Path) -> None:
             "A process has died, perhaps for want of memory. Use fewer processes or dimensions; pykeen-nonsampling plan "
             "--ranks estimates what each needs."
         ) from error
-    except (RankError, ValueError) as error:
+    except (GroupError, ValueError) as error:
         raise click.ClickException(str(error)) from error
     scaling.write(json_path)
     click.echo(f"\n{scaling.format_table()}\n")

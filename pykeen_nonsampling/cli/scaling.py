@@ -28,7 +28,7 @@ from typing_extensions import override
 
 from ..datasets import SyntheticGraph
 from ..defaults import model_defaults
-from ..distributed.group import RankError, Ranks
+from ..distributed.group import Group, GroupError
 from ..distributed.shards import Sharding, ShardingError, divide
 from ..memory.outline import format_bytes
 from ..memory.room import check_divided
@@ -98,7 +98,7 @@ def check_ranks(ranks: Sequence[int], num_entities: int) -> None:
     if not distributed.is_available():
         raise click.UsageError("--ranks needs a PyTorch with torch.distributed, which this one was built without.")
     try:
-        Sharding(num_entities, Ranks(size=max(ranks)))
+        Sharding(num_entities, Group(size=max(ranks)))
     except ShardingError as error:
         raise click.BadParameter(str(error), param_hint="--ranks") from error
 
@@ -164,7 +164,7 @@ class Scaling:
             wait(futures)
             errors = [error for future in futures if (error := future.exception()) is not None]
             # the one that says why, if others have only waited for it
-            for error in sorted(errors, key=lambda error: isinstance(error, RankError)):
+            for error in sorted(errors, key=lambda error: isinstance(error, GroupError)):
                 raise error
             # the slowest and largest one counts
             return Measurement(*map(max, zip(*(future.result() for future in futures), strict=True)))
@@ -293,7 +293,7 @@ def _train(
         factory = None if triples is None else CoreTriplesFactory(torch.as_tensor(triples), num_entities, num_relations)
         before = reset_peak()
         if trial.sharded or factory is None:
-            factory = divide(factory, Ranks.current())
+            factory = divide(factory, Group.current())
         loop = _train_epochs(trial, factory, EPOCHS)
         return Measurement(loop.timer.median(), loop.num_bytes, max(0, resident_bytes("VmHWM") - before))
     finally:

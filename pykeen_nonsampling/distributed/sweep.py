@@ -14,7 +14,8 @@ from ..graph.index import TripleIndex
 from ..graph.sides import Side
 from ..sweeps.plain import zero_gradients
 from ..sweeps.problem import Gradients, Problem, Size, Sweep, SweepMemory
-from .shards import Exchange, Sharding
+from .exchange import Exchange
+from .shards import Sharding
 
 #: The bytes per triple to know which vectors to exchange, and the number of matrices of these vectors
 EXCHANGE_BYTES, EXCHANGE_MATRICES = 32, 6
@@ -106,7 +107,7 @@ class ShardedSweep:
         """Divide the queries into blocks, as many in each process, since all of them exchange vectors at the same time."""
         parts = _split(side.index, self.limit)
         blocks = []
-        for i in range(max(self.sharding.ranks.all_of(len(parts)))):
+        for i in range(max(self.sharding.group.all_of(len(parts)))):
             part = side.take(parts[i]) if i < len(parts) else None
             if part is None:
                 none = side.index.answers[:0]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from ..distributed.group import Ranks
+from ..distributed.group import Group
 from ..distributed.shards import Sharding
 from ..distributed.sweep import ShardedSweep
 from ..factorizations import Family
@@ -114,7 +114,7 @@ class Outline:
         counts, task, n = self.counts, self.task, self.counts.num_triples
         sweep = fastest_sweep(memory_budget)
         if counts.num_fetched:
-            sweep = ShardedSweep(sweep, Sharding(counts.num_entities, Ranks()), counts.num_fetched)
+            sweep = ShardedSweep(sweep, Sharding(counts.num_entities, Group()), counts.num_fetched)
         sweeps = [sweep.memory(size) for size in self._sizes(device)]
         blocks = max(x.blocks for x in sweeps)
         queries = sum(counts.num_queries[: task.sides])

@@ -14,8 +14,9 @@ import torch
 from pykeen.models import Model
 from pykeen.triples import CoreTriplesFactory
 
-from ..distributed.group import Ranks
-from ..distributed.shards import Sharding, check_dividable
+from ..distributed.group import Group
+from ..distributed.model import check_dividable
+from ..distributed.shards import Sharding
 from ..free import free_memory
 from .dry_run import make_without_values, outline, outline_instance
 from .outline import PARTS, Outline, format_bytes
@@ -48,7 +49,7 @@ def check_divided(model: type[Model], model_kwargs: Mapping[str, Any], counts: C
     :param num_ranks: the number of processes
     :raises ShardingError: if it is not possible
     """
-    Sharding(counts.num_entities, Ranks(size=num_ranks))
+    Sharding(counts.num_entities, Group(size=num_ranks))
     check_dividable(make_without_values(model, model_kwargs, counts.factory()))
 
 

@@ -10,7 +10,7 @@ import torch
 from pykeen.triples import CoreTriplesFactory
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from ..distributed.shards import Shard, Sharding
+from ..distributed.shards import Sharding, TriplesShard
 from ..distributed.sweep import rows_at_once
 from ..factorizations import Family
 from ..graph.frequencies import Frequencies
@@ -50,7 +50,7 @@ class Counts:
         known = _COUNTED.setdefault(factory.mapped_triples, {})
         sizes = factory.num_entities, factory.num_relations
         if sizes not in known:
-            if isinstance(factory, Shard):
+            if isinstance(factory, TriplesShard):
                 sharding = factory.sharding
                 by_head, by_tail = factory.both_ends()
                 sizes_of_all = sharding.num_entities, factory.num_relations

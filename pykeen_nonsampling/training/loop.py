@@ -22,11 +22,11 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from typing_extensions import override
 
-from .. import _compat, checkpoints
-from ..distributed.group import Ranks
-from ..distributed.placement import Sharded, place
-from ..distributed.shards import Shard, shard_model
-from ..distributed.state import Stand
+from .. import _compat
+from ..distributed.group import Group
+from ..distributed.model import shard_model
+from ..distributed.placement import Placement, Sharded
+from ..distributed.shards import TriplesShard
 from ..factorizations import Factorization, Family, Weights
 from ..factorizations.features import Features, Vectors, features, represent
 from ..free import check_memory_budget
@@ -53,7 +53,7 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
     A subclass says which triples count as negatives: from which ends the training triples are seen, what they and their
     negatives weigh, and what a batch of them costs. If :mod:`torch.distributed` has several processes, they share the work:
     each has the whole model and visits a part of the queries of every batch, or, if its triples are a
-    :class:`~pykeen_nonsampling.distributed.shards.Shard`, it has a part of the entities and visits their queries.
+    :class:`~pykeen_nonsampling.distributed.shards.TriplesShard`, it has a part of the entities and visits their queries.
     """
 
     hpo_default: dict[str, Any] = dict(  # noqa: RUF012
@@ -116,7 +116,7 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
         self._batches: dict[int, tuple[CoreTriplesFactory, Batch]] = {}
         #: where the entities are, if they are divided among processes
         self._sharded: Sharded | None = None
-        if isinstance(triples_factory, Shard):
+        if isinstance(triples_factory, TriplesShard):
             shard_model(self.model, triples_factory.sharding)
             self._sharded = Sharded(triples_factory.sharding)
             self._sharded.check_arguments(loss_weighter=self.loss_weighter)
@@ -136,7 +136,7 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
     ) -> list[float] | None:
         check_training_arguments(self.num_entities, num_epochs=num_epochs, batch_size=batch_size, **kwargs)
         warn_if_forked()
-        placement = self._sharded or place(self.num_entities)
+        placement = self._sharded or Placement(self.num_entities, Group.current())
         placement.check_arguments(batch_size=batch_size, **kwargs)
         group, self._checked, self._aligned = placement.group, False, False
         self._writes = group.is_first
@@ -172,7 +172,7 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
             "batch_size": self._training_kwargs.get("batch_size") or len(batch),
         }
 
-    def _align_random_numbers(self, group: Ranks) -> None:
+    def _align_random_numbers(self, group: Group) -> None:
         """Let all processes draw the same random numbers, as batches and dropout do."""
         torch.set_rng_state(group.same(torch.get_rng_state()))
         if self.model.device.type == "cuda":
@@ -180,21 +180,15 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
 
     @override
     def _save_state(self, path: Any, **kwargs: Any) -> None:  # type: ignore[override]
-        model, optimizer, _ = self.model, self.optimizer, self._setup
-        with self._run.placement.whole_state(model, optimizer, Path(path).parent) as states:
-            try:
-                if states is not None:
-                    # PyKEEN asks them for their states
-                    self.model, self.optimizer = Stand(states[0], model._random_seed), Stand(states[1])  # type: ignore[assignment]
-                super()._save_state(path, **kwargs)
-            finally:
-                self.model, self.optimizer = model, optimizer
+        # all processes describe it together, before one of them writes
+        _ = self._setup
+        with self._run.placement.whole_states(self.model, self.optimizer, Path(path).parent):
+            super()._save_state(path, **kwargs)
 
     @override
     def _load_state(
         self, path: str | Path, triples_factory: CoreTriplesFactory | None = None
     ) -> tuple[Path | None, int | None]:
-        checkpoints.check(Path(path))
         with self._run.placement.own_checkpoint(Path(path), self.model) as part:
             return super()._load_state(part, None if self._sharded else triples_factory)
 
@@ -409,7 +403,7 @@ def _penalize(loss: MomentLoss, vectors: Vectors, batch: Batch) -> Tensor | floa
 class _SumGradients(TrainingCallback):
     """Sums the gradients of all processes before each step."""
 
-    def __init__(self, group: Ranks, parameters: Sequence[nn.Parameter]):
+    def __init__(self, group: Group, parameters: Sequence[nn.Parameter]):
         super().__init__()
         self.group = group
         self.parameters = [x for x in parameters if x.requires_grad]
@@ -424,7 +418,7 @@ class _SumGradients(TrainingCallback):
 
 
 def _check_checkpoint(
-    group: Ranks, checkpoint_name: str | None = None, checkpoint_directory: str | Path | None = None, **_kwargs: Any
+    group: Group, checkpoint_name: str | None = None, checkpoint_directory: str | Path | None = None, **_kwargs: Any
 ) -> None:
     """Refuse to continue a checkpoint that not all processes can see."""
     if not checkpoint_name or checkpoint_directory is None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from pykeen.triples import CoreTriplesFactory
 
-from ..distributed.placement import Alone
+from ..distributed.placement import Placement
 from ..factorizations import Factorization, Weights
 from ..factorizations.features import check_relations, factorize_model, features
 from ..graph.batches import Batch
@@ -30,7 +30,7 @@ class Run:
     """What one training knows."""
 
     #: where the entities are, and which queries this process visits
-    placement: Alone
+    placement: Placement
     #: how the model's score factorizes
     factorization: Factorization
     #: the loss as it was given, and with all weights
@@ -48,7 +48,7 @@ class Run:
 
 def prepare(
     loop: FactorizedTrainingLoop,
-    placement: Alone,
+    placement: Placement,
     triples_factory: CoreTriplesFactory,
     given_loss: MomentLoss,
     label_smoothing: float,
