@@ -19,7 +19,7 @@ from commands import ROOT, run, run_python
 
 import pykeen_nonsampling
 from pykeen_nonsampling import cli
-from pykeen_nonsampling import defaults as recipes
+from pykeen_nonsampling import defaults
 from pykeen_nonsampling.factorizations import factorization_resolver
 from pykeen_nonsampling.losses import constants
 
@@ -126,7 +126,7 @@ def test_json(page: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "table"), [("recipes", recipes.format_markdown()), ("weights", constants.format_markdown())]
+    ("name", "table"), [("defaults", defaults.format_markdown()), ("weights", constants.format_markdown())]
 )
 def test_tables_of_defaults_are_current(name: str, table: str) -> None:
     page = PAGES["docs/usage.md"].read_text(encoding="utf-8")

@@ -68,8 +68,8 @@ def check_dividable(model: Any) -> None:
         raise ShardingError(f"{type(model).__name__} has no representations of entities that could be divided.")
     for problem in _problems(model):
         raise ShardingError(
-            f"The entities of this {type(model).__name__} cannot be divided among processes: {problem}. Change that, or "
-            f"leave out --sharded."
+            f"The entities of this {type(model).__name__} cannot be divided among processes: {problem}. Change that, or do "
+            f"not divide them."
         )
 
 

@@ -161,7 +161,7 @@ class TripleIndex:
         """Return the positions of the triples of some queries.
 
         :param queries: positions of queries, ascending
-        :return: the positions of their triples, likewise
+        :return: the positions of their triples, of the same kind
         """
         if isinstance(queries, slice):
             start, stop, _ = queries.indices(self.num_queries)

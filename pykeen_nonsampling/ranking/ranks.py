@@ -143,7 +143,7 @@ class Ranking:
         :param batch: the triples
         :param doubtful: shape: (2, n), positions of triples, and candidates
         :param larger: shape: (len(batch),), where to count those that score higher
-        :param equal: likewise, those that score the same
+        :param equal: the same for those that score the same
         """
         positions, order = doubtful[0].sort()
         distinct, counts = positions.unique_consecutive(return_counts=True)

@@ -173,8 +173,8 @@ class Tuner(Trials):
         """Choose trials for the last rung: of the better half of each rung, those that are no worse than the best was there.
 
         :param rivals: the trials on each other rung, the best ones first
-        :param whole: the trials on the last rung, likewise
-        :return: the trials, likewise
+        :param whole: those on the last rung
+        :return: the trials, best first
         """
         roots = [trial.user_attrs["root"] for trial in whole]
         finalists: list[FrozenTrial] = []

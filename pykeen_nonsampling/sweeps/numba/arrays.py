@@ -131,7 +131,7 @@ def _tabulate(form: TrilinearForm, given: int, relation: int, answer: int) -> tu
     """Write the terms of a form as tables, for each of the three directions.
 
     :param form: the form
-    :param given: the number of features of given entities; likewise of relations and answers
+    :param given: the number of features of given entities; the next two are those of relations and answers
     :param relation: that of relations
     :param answer: that of answers
     :return: terms, coefficients, and the length of blocks that are vectors

@@ -62,7 +62,7 @@ class Candidates:
 
         :param rows: the block
         :param first: shape: (b,), the derivatives by the first moments; none, if they are zero
-        :param second: shape: (b,), likewise
+        :param second: shape: (b,), the same by the sum of squares
         :return: shape: (b, m), the gradients by queries
         """
         queries, scaled, by_query = self._memory(rows)
