@@ -18,8 +18,7 @@ import pytest
 from commands import ROOT, run, run_python
 
 import pykeen_nonsampling
-from pykeen_nonsampling import cli
-from pykeen_nonsampling import defaults
+from pykeen_nonsampling import cli, defaults
 from pykeen_nonsampling.factorizations import factorization_resolver
 from pykeen_nonsampling.losses import constants
 

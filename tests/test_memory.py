@@ -26,7 +26,7 @@ from pykeen_nonsampling.memory.dry_run import outline, outline_instance
 from pykeen_nonsampling.memory.outline import format_bytes
 from pykeen_nonsampling.memory.room import largest_dimension
 from pykeen_nonsampling.memory.task import Counts, Task
-from pykeen_nonsampling.sweeps.numba.order import Plan
+from pykeen_nonsampling.sweeps.numba.order import Order
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
 
@@ -163,18 +163,18 @@ class TestEstimate:
         assert outlined.parameters == sum(x.numel() * x.element_size() for x in made.parameters())
         assert outlined.counts == Counts(14, 55, 1592, (471, 438))
 
-    def test_an_index_and_a_plan_have_as_many_bytes_as_they_say(self) -> None:
+    def test_an_index_and_an_order_have_as_many_bytes_as_they_say(self) -> None:
         index = TripleIndex.from_factory(Nations().training, 14, 55)
         n, q, a = len(index), index.num_queries, index.reverse().num_queries
-        plan = Plan(index, parts=1)
+        order = Order(index, parts=1)
 
         def count(*tensors: torch.Tensor) -> int:
             return sum(x.nbytes for x in tensors)
 
         # offsets have one more element
         assert count(index.pairs, index.offsets, index.answers) == TripleIndex.TRIPLE_BYTES * n + index.QUERY_BYTES * q + 8
-        tensors = [x for x in vars(plan).values() if isinstance(x, torch.Tensor)]
-        assert count(*tensors) == Plan.TRIPLE_BYTES * n + Plan.QUERY_BYTES * q + Plan.ANSWER_BYTES * a + 2 * 8
+        tensors = [x for x in vars(order).values() if isinstance(x, torch.Tensor)]
+        assert count(*tensors) == Order.TRIPLE_BYTES * n + Order.QUERY_BYTES * q + Order.ANSWER_BYTES * a + 2 * 8
 
     def test_outline_of_a_huge_model_takes_no_memory(self) -> None:
         huge = outline(CP, {**model_defaults(CP), "embedding_dim": 100_000, "rank": 10_000}, Nations().training)

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ...free import free_memory
-from ...graph.index import QUERY_COST, TripleIndex, expand_ranges
+from ...graph.index import QUERY_COST, TripleIndex, expand_slices
 from ...graph.sides import SideWeights
 
 #: The number of elements of a matrix of queries: three of these, in single precision, fit a last-level cache
@@ -20,8 +20,8 @@ CACHED_ELEMENTS = 2**20
 #: The number of matrices of queries that are alive at the same time: at most, and usually
 MOST_MATRICES, MATRICES = 4, 3
 
-#: The bytes per triple that it takes to plan visits
-PLANNING_BYTES = 100
+#: The bytes per triple that it takes to sort them
+SORTING_BYTES = 100
 
 #: The number of bytes for the gradients by relations of all threads. If they take more, there are fewer threads.
 RELATION_MEMORY = 2**28
@@ -61,7 +61,7 @@ class Rows:
     cuts: Any
 
 
-class Plan:
+class Order:
     """The triples of an index in two orders: grouped by given entity, and grouped by answer.
 
     The first one is that of queries, and of all that belongs to them or their triples. Numbers have 32 bits to save memory.
@@ -79,7 +79,7 @@ class Plan:
         self.parts = parts
         entities, order = index.pairs[:, 0].sort(stable=True)
         counts = index.counts[order]
-        query_index, triple_order = expand_ranges(index.offsets[order], counts)
+        query_index, triple_order = expand_slices(index.offsets[order], counts)
         #: shape: (q, 2), (q + 1,) and (n,), as in the index
         self.pairs = torch.stack([entities, index.pairs[order, 1]], dim=-1).int()
         self.offsets = functional.pad(counts.cumsum(dim=0), (1, 0))
@@ -116,10 +116,10 @@ class Plan:
         return Rows(slice(start, stop), slice(int(offsets[0]), int(offsets[-1])), cuts)
 
     def sort_weights(self, weights: SideWeights, index: TripleIndex) -> SideWeights:
-        """Bring the weights of the index into the order of the plan. Kept, too."""
+        """Bring the weights of the index into this order. Kept, too."""
         if self._weights is None or self._weights[0] is not weights:
             order = self._order.long()
-            _, triple_order = expand_ranges(index.offsets[order], self.counts)
+            _, triple_order = expand_slices(index.offsets[order], self.counts)
             self._weights = weights, weights.take(order, triple_order)
         return self._weights[1]
 
