@@ -12,7 +12,8 @@ from typing import Any
 
 import pandas as pd
 
-from ..quality import LEVELS
+from pykeen_nonsampling.cli.quality import LEVELS
+
 from . import paper
 from .content import Block, Cell, Command, Figure, Table, Text
 from .examples import UNKNOWN
