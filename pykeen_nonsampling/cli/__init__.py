@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from . import benchmark, compare, models, plan, reproduce, train, tune
+from . import benchmark, compare, models, plan, train, tune
 
 
 class Commands(click.Group):
@@ -34,5 +34,5 @@ def main(debug: bool) -> None:
     """Train knowledge graph embedding models on every negative triple, without sampling."""
 
 
-for module in (benchmark, compare, models, plan, reproduce, train, tune):
+for module in (benchmark, compare, models, plan, train, tune):
     main.add_command(module.command)

@@ -8,7 +8,8 @@ from functools import cached_property
 
 import pandas as pd
 
-from ..quality import Quality, QualitySettings
+from pykeen_nonsampling.cli.quality import Quality, QualitySettings
+
 from .plan import SAMPLED, Preset, Query, plan_part
 from .statistics import as_frame
 from .storage import Record, Storage

@@ -8,31 +8,19 @@ from pathlib import Path
 
 import pandas as pd
 
-from . import figures, paper, sections
-from .content import Block, Command, Report, Section, Text
-from .html import write_html
-from .markdown import write_markdown
-from .plan import display_name
+from . import figures, paper
+from .content import collect
+from .pages import render_html, render_markdown
+from .plan import REPORT_PARTS, display_name
 from .results import Results
 from .statistics import as_frame, speed, spread, summarize
-
-TITLES: Mapping[str, str] = {
-    "accuracy": "Accuracy with the paper's settings",
-    "shipped": "Accuracy with the configurations of this package",
-    "stability": "Stability",
-    "time": "Training time",
-    "dimension": "Dimension",
-    "weight": "Weight of negatives",
-    "examples": "Examples",
-    "quality": "Time to quality",
-}
 
 
 def list_files(datasets: Iterable[str]) -> list[str]:
     """Return the names of all files that a report may have."""
-    names = [*TITLES, *(f"quality_{dataset}" for dataset in datasets)]
+    names = [*REPORT_PARTS, *(f"quality_{dataset}" for dataset in datasets)]
     pictures = [f"{name}.{suffix}" for name in names for suffix in figures.FORMATS]
-    return ["report.md", "report.html", *(f"{name}.csv" for name in ("runs", *TITLES)), *pictures]
+    return ["report.md", "report.html", *(f"{name}.csv" for name in ("runs", *REPORT_PARTS)), *pictures]
 
 
 def write_report(results: Results, directory: Path) -> list[Path]:
@@ -50,8 +38,9 @@ def write_report(results: Results, directory: Path) -> list[Path]:
     for name, plot in make_figures(results).items():
         figures.draw(directory, name, plot)
         paths += [directory / f"{name}.{suffix}" for suffix in figures.FORMATS]
-    report = make_report(results)
-    for name, text in (("report.md", write_markdown(report)), ("report.html", write_html(report, directory))):
+    content = collect(results)
+    pictures = {path.stem: path.read_bytes() for path in paths if path.suffix == ".svg"}
+    for name, text in (("report.md", render_markdown(content)), ("report.html", render_html(content, pictures))):
         paths.append(directory / name)
         paths[-1].write_text(text, encoding="utf-8", newline="\n")
     return paths
@@ -114,39 +103,3 @@ def make_figures(results: Results) -> dict[str, Callable[[Path], None]]:
         title = f"{quality.settings.model} (d={quality.settings.dim}) on {display_name(dataset)}"
         found[f"quality_{dataset}"] = partial(figures.draw_quality, title=title, curves=curves_of_loops)
     return found
-
-
-def make_report(results: Results) -> Report:
-    """Put everything in order."""
-    makers: Mapping[str, Callable[[], Iterable[Block]]] = {
-        "accuracy": partial(sections.accuracy, results),
-        "shipped": partial(sections.shipped, results),
-        "stability": partial(sections.stability, results),
-        "time": partial(sections.time, results),
-        "dimension": partial(sections.sweep, results, "dimension"),
-        "weight": partial(sections.sweep, results, "weight"),
-        "examples": partial(sections.examples, results),
-        "quality": partial(sections.quality, results),
-    }
-    found = [Section("What was run", list(sections.overview(results)))]
-    for part, title in TITLES.items():
-        queries = sections.write_queries(results) if part == "examples" else []
-        command = Command(sections.write_command(results.storage.settings, f"--part {part}", *queries))
-        blocks = list(makers[part]()) if results.done(part) else [Text("Not run.")]
-        found.append(Section(title, [*blocks, Text("Made by:"), command]))
-    found.append(Section("Settings and machine", list(sections.settings(results))))
-    introduction: list[Block] = [
-        Text(
-            "The experiments of [Li et al. (2021)](https://doi.org/10.1145/3442381.3449859), “Efficient Non-Sampling "
-            "Knowledge Graph Embedding”, on PyKEEN. `slcwa` is PyKEEN’s training loop with "
-            f"{paper.NUM_NEGATIVES} sampled negatives per triple. `nonsampling` and `nonsamplinglcwa` train on all "
-            "negatives, in the closed world and in the local closed world. All test triples are ranked, filtered, on "
-            "both sides."
-        ),
-        Text(
-            "All numbers were measured by the command that wrote this report, except for those marked "
-            f"“{paper.CITATION}”, which are the paper’s, and those marked “recorded”, which are in the configurations "
-            "of this package."
-        ),
-    ]
-    return Report("Efficient non-sampling knowledge graph embedding, reproduced", introduction, found)

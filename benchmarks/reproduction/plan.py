@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
 from typing_extensions import override
 
@@ -19,16 +19,24 @@ from . import paper
 SAMPLED = "slcwa"
 LOOPS = (SAMPLED, "nonsampling", "nonsamplinglcwa")
 
-#: The parts of the report, and what each shows
-PARTS: Mapping[str, str] = {
-    "accuracy": "the settings of the paper, with and without sampling",
-    "shipped": "the configurations of this package",
-    "stability": "the spread over random seeds, with the runs of accuracy",
-    "time": "training time and speed-up, from the runs of accuracy",
-    "dimension": "the sweep over the dimension",
-    "weight": "the sweep over the weight of negatives",
-    "examples": "the best answers to a query, with and without sampling",
-    "quality": "MRR against seconds of training",
+
+class ReportPart(NamedTuple):
+    """A part of the report."""
+
+    title: str
+    #: what it shows
+    shows: str
+
+
+REPORT_PARTS: Mapping[str, ReportPart] = {
+    "accuracy": ReportPart("Accuracy with the paper's settings", "the settings of the paper, with and without sampling"),
+    "shipped": ReportPart("Accuracy with the configurations of this package", "the configurations of this package"),
+    "stability": ReportPart("Stability", "the spread over random seeds, with the runs of accuracy"),
+    "time": ReportPart("Training time", "training time and speed-up, from the runs of accuracy"),
+    "dimension": ReportPart("Dimension", "the sweep over the dimension"),
+    "weight": ReportPart("Weight of negatives", "the sweep over the weight of negatives"),
+    "examples": ReportPart("Examples", "the best answers to a query, with and without sampling"),
+    "quality": ReportPart("Time to quality", "MRR against seconds of training"),
 }
 
 #: How datasets are usually written

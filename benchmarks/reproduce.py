@@ -14,23 +14,24 @@ import torch
 from pykeen.datasets import dataset_resolver
 from pykeen.models import model_resolver
 
-from .console import POSITIVE, check_matplotlib, lookup, machine, silence
-from .files import check_free, check_writable
+from pykeen_nonsampling.cli.console import POSITIVE, check_matplotlib, lookup, machine, silence
+from pykeen_nonsampling.cli.files import check_free, check_writable
+from pykeen_nonsampling.cli.timing import check_model
+
 from .reproduction.examples import choose_queries, read_labels
-from .reproduction.plan import PARTS, PRESETS, Run, plan_part
+from .reproduction.plan import PRESETS, REPORT_PARTS, Run, plan_part
 from .reproduction.progress import estimate, format_time
 from .reproduction.report import list_files, write_report
 from .reproduction.results import Results
 from .reproduction.storage import RUNS, SETTINGS, OtherSettingsError, Storage
 from .reproduction.training import do, load_graph, warm_up
-from .timing import check_model
 
 
 @click.command(name="reproduce")
 @click.option(
     "--part",
     "parts",
-    type=click.Choice(list(PARTS)),
+    type=click.Choice(list(REPORT_PARTS)),
     multiple=True,
     show_default="all",
     help="A part of the report to run; may be repeated.",
@@ -110,7 +111,7 @@ def command(
         names = read_labels(labels)
         asked = choose_queries(graphs, queries, names, storage.records.values())
         results = Results(storage, asked, names)
-        left = _run(results, parts or list(PARTS), 60 * minutes if minutes else None)
+        left = _run(results, parts or list(REPORT_PARTS), 60 * minutes if minutes else None)
     except (NotImplementedError, OSError, ValueError) as error:
         raise click.ClickException(str(error)) from error
     if not storage.records:
@@ -154,7 +155,9 @@ def _open(output: Path, settings: Mapping[str, Any], force: bool) -> Storage:
 def _run(results: Results, parts: Sequence[str], seconds: float | None) -> int:
     """Do what has not been done, and return how many runs are left."""
     storage = results.storage
-    runs = {run.key: run for part in PARTS if part in parts for run in plan_part(part, results.preset, results.queries)}
+    runs = {
+        run.key: run for part in REPORT_PARTS if part in parts for run in plan_part(part, results.preset, results.queries)
+    }
     waiting = [run for key, run in runs.items() if key not in storage.records]
     done = len(runs) - len(waiting)
     click.echo(f"{len(runs)} runs for {', '.join(parts)}" + (f", {done} of them done before." if done else "."))

@@ -23,6 +23,10 @@ QUERIES: Mapping[str, Sequence[tuple[None, str, str]]] = {
 }
 
 
+#: The columns of table 3, in its order
+REPORTED_METRICS = ("MRR", "MR", "Hits@10", "Hits@3", "Hits@1")
+
+
 class Accuracy(NamedTuple):
     """A row of table 3."""
 
@@ -101,7 +105,7 @@ DIMENSION_CURVES: Curves = {
 
 WEIGHTS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 
-#: Figure 3, likewise
+#: Figure 3, by dataset, model and metric
 WEIGHT_CURVES: Curves = {
     "fb15k237": {
         "DistMult": {

@@ -9,8 +9,9 @@ from typing import Any
 
 import pandas as pd
 
-from ..console import make_figure
-from ..plots import plot_curves
+from pykeen_nonsampling.cli.console import make_figure
+from pykeen_nonsampling.cli.plots import plot_curves
+
 from . import paper
 from .plan import LOOPS, display_name
 

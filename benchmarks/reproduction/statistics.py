@@ -14,9 +14,7 @@ from . import paper
 from .plan import LOOPS, SAMPLED
 from .storage import Record
 
-#: The metrics in the order of the paper's table
-METRICS = ("MRR", "MR", "Hits@10", "Hits@3", "Hits@1")
-
+#: The columns that name a cell of the paper's tables
 CELL = ["dataset", "model", "loop"]
 
 
@@ -39,7 +37,7 @@ def as_frame(records: Iterable[Record]) -> pd.DataFrame:
         "start",
         "dim",
         "planned_epochs",
-        *METRICS,
+        *paper.REPORTED_METRICS,
         "seconds",
         "epochs",
         "stopped",
@@ -80,7 +78,7 @@ def summarize(frame: pd.DataFrame) -> pd.DataFrame:
         row |= {"seconds": runs["seconds"].mean(), "seconds std": runs["seconds"].std()}
         others = frame[(frame["dataset"] == key[0]) & (frame["model"] == key[1]) & (frame["loop"] == SAMPLED)]
         pairs = runs.merge(others, on="seed", suffixes=("", " sampled")).dropna(subset=["MRR", "MRR sampled"])
-        for metric in METRICS:
+        for metric in paper.REPORTED_METRICS:
             row |= {metric: runs[metric].mean(), f"{metric} std": runs[metric].std()}
             if key[2] != SAMPLED:
                 row[f"{metric} p"] = paired_test(pairs[metric], pairs[f"{metric} sampled"])

@@ -16,15 +16,16 @@ from pykeen.training import NonFiniteLossError, TrainingCallback, TrainingLoop
 from pykeen.triples import CoreTriplesFactory, TriplesFactory
 from typing_extensions import override
 
-from ..._compat import cheap_garbage_collection
-from ...datasets import AllEntities
-from ...defaults import model_defaults
-from ...ranking.evaluator import FactorizedRankBasedEvaluator
-from ...ranking.predict import predict_targets
-from ..compare import METRICS
-from ..curves import OutOfTime, choose_clock
-from ..quality import Quality, QualitySettings
-from ..timing import OPTIMIZER
+from pykeen_nonsampling._compat import cheap_garbage_collection
+from pykeen_nonsampling.cli.compare import METRICS
+from pykeen_nonsampling.cli.curves import OutOfTime, choose_clock
+from pykeen_nonsampling.cli.quality import Quality, QualitySettings
+from pykeen_nonsampling.cli.timing import OPTIMIZER
+from pykeen_nonsampling.datasets import AllEntities
+from pykeen_nonsampling.defaults import model_defaults
+from pykeen_nonsampling.ranking.evaluator import FactorizedRankBasedEvaluator
+from pykeen_nonsampling.ranking.predict import predict_targets
+
 from . import paper
 from .plan import DEFAULTS, SAMPLED, Query, Run, Search, Training, find_configuration
 
