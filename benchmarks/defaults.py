@@ -1,13 +1,13 @@
 """How far default settings carry over to graphs that they were not chosen for.
 
-    python benchmarks/defaults.py run --more DIRECTORY
+    python -m benchmarks defaults run --more DIRECTORY
 
 trains models on fourteen graphs with several rules for the defaults, and writes the MRR on the validation triples to a file,
 one line per training run. Runs that are in the file already are left out. The directory has two more datasets, ``wn18`` and
 ``nell23k``, as ``train.txt``, ``valid.txt`` and ``test.txt``; without it, these are left out. With ``--random 4``, there are
 four more rules with random constants, for a better estimate of what is possible.
 
-    python benchmarks/defaults.py report
+    python -m benchmarks defaults report
 
 prints, for each graph, what the rule reaches that is best on average on all other graphs: its MRR as a share of the best
 that was found for the graph.
@@ -27,8 +27,8 @@ from unittest.mock import patch
 
 import click
 import torch
-from pykeen.datasets import Dataset, EagerDataset, get_dataset
-from pykeen.datasets.base import PathDataset
+from pykeen.datasets import Dataset, get_dataset
+from pykeen.datasets.base import EagerDataset, PathDataset
 from pykeen.pipeline import pipeline
 from pykeen.triples import CoreTriplesFactory
 
@@ -92,7 +92,9 @@ BY_GRAPH = ("squared", "standardized")
 def restrict(dataset: Dataset, keep: Callable[[torch.Tensor], torch.Tensor]) -> Dataset:
     """Keep some of the triples, and number entities and relations anew, by what is left for training."""
     training, testing, validation = (
-        x.mapped_triples[keep(x.mapped_triples)] for x in (dataset.training, dataset.testing, dataset.validation)
+        x.mapped_triples[keep(x.mapped_triples)]
+        for x in (dataset.training, dataset.testing, dataset.validation)
+        if x is not None
     )
     entities, relations = (torch.unique(training[:, columns]) for columns in ([0, 2], [1]))
 
@@ -170,7 +172,8 @@ def make_graphs(more: Path | None) -> dict[str, Callable[[], Dataset]]:
         return get_dataset(dataset=name)
 
     def read(name: str) -> Dataset:
-        return PathDataset(*(Path(more or "") / name / f"{split}.txt" for split in ("train", "test", "valid")))
+        train, test, valid = (Path(more or "") / name / f"{split}.txt" for split in ("train", "test", "valid"))
+        return PathDataset(train, test, valid)
 
     graphs: dict[str, Callable[[], Dataset]] = {
         "Nations": lambda: load("nations"),
@@ -220,7 +223,7 @@ def randomize(number: int, models: Sequence[str]) -> dict[str, Mapping[str, floa
 def train(dataset: Dataset, model: str, rule: Mapping[str, float], dim: int, epochs: int) -> dict[str, Any]:
     """Train with names, a dimension and a number of epochs, and the constants of a rule."""
     constants = {name: {"any": rule[name]} if name in rule else values for name, values in weighting.CONSTANTS.items()}
-    rates = {
+    rates: dict[type, float] = {
         **LEARNING_RATE,
         NonSamplingLCWATrainingLoop: rule.get("learning rate", LEARNING_RATE[NonSamplingLCWATrainingLoop]),
     }
@@ -255,12 +258,12 @@ FILE = click.option(
 )
 
 
-@click.group()
-def main() -> None:
+@click.group(name="defaults")
+def command() -> None:
     """Measure how far default settings carry over."""
 
 
-@main.command()
+@command.command()
 @FILE
 @click.option(
     "--more", type=click.Path(exists=True, file_okay=False, path_type=Path), help="A directory with more datasets."
@@ -325,7 +328,7 @@ def shares(rows: Sequence[Mapping[str, Any]], model: str) -> dict[str, dict[str,
     return table
 
 
-@main.command()
+@command.command()
 @FILE
 def report(path: Path) -> None:
     """Print what rules reach on graphs that they were not chosen for, as a table in Markdown."""
@@ -361,7 +364,3 @@ def report(path: Path) -> None:
         )
         for rule, count in chosen[model].most_common():
             click.echo(f"{model}: {rule!r} was best on average on the others for {count} of {len(columns[model])} graphs")
-
-
-if __name__ == "__main__":
-    main()

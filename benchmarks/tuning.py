@@ -1,12 +1,12 @@
 """What a search of some minutes gains over the defaults.
 
-    python benchmarks/tuning.py run --more DIRECTORY --minutes 10
+    python -m benchmarks tuning run --more DIRECTORY --minutes 10
 
-runs ``pykeen-nonsampling tune`` on the graphs of ``benchmarks/defaults.py``, and writes what it found to a file, one line
+runs ``pykeen-nonsampling tune`` on the graphs of ``defaults``, and writes what it found to a file, one line
 per search. Searches that are in the file already are left out. For FB15k-237 and WN18RR, the best configuration is trained
 once more on ``allentities``, to test it on all test triples, like the configurations in ``pykeen_nonsampling/experiments``.
 
-    python benchmarks/tuning.py report
+    python -m benchmarks tuning report
 
 prints all searches as a table.
 """
@@ -21,11 +21,12 @@ from typing import Any
 
 import click
 import torch
-from defaults import MRR, make_graphs, read_rows
 from pykeen.pipeline import pipeline
 from pykeen.triples import CoreTriplesFactory
 
 from pykeen_nonsampling.cli import main as cli
+
+from .defaults import MRR, make_graphs, read_rows
 
 #: The graphs whose test triples have entities that do not occur in training, by their names in PyKEEN
 INCOMPLETE = {"FB15k-237": "fb15k237", "WN18RR": "wn18rr"}
@@ -48,7 +49,7 @@ def write_triples(factory: CoreTriplesFactory, path: Path) -> Path:
 def search(name: str, more: Path | None, directory: Path, options: list[str]) -> dict[str, Any]:
     """Search as a user would, and return what was found."""
     dataset = make_graphs(more)[name]()
-    splits = dict(training=dataset.training, validation=dataset.validation, testing=dataset.testing)
+    splits: dict[str, Any] = dict(training=dataset.training, validation=dataset.validation, testing=dataset.testing)
     arguments = ["tune", "--output", str(directory / "tuning"), *options]
     for split, factory in splits.items():
         arguments += [f"--{split}", str(write_triples(factory, directory / f"{split}.tsv"))]
@@ -70,12 +71,12 @@ def search(name: str, more: Path | None, directory: Path, options: list[str]) ->
     return {**row, **best["pipeline"]["dataset_kwargs"], "configuration": configuration}
 
 
-@click.group()
-def main() -> None:
+@click.group(name="tuning")
+def command() -> None:
     """Measure what a search gains."""
 
 
-@main.command()
+@command.command()
 @FILE
 @click.option(
     "--more", type=click.Path(exists=True, file_okay=False, path_type=Path), help="A directory with more datasets."
@@ -108,7 +109,7 @@ def run(
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
-@main.command()
+@command.command()
 @FILE
 def report(path: Path) -> None:
     """Print all searches as a table in Markdown."""
@@ -124,7 +125,3 @@ def report(path: Path) -> None:
             f"| {row['graph']} | {models} | {row['minutes']:g} | {row['threads']} | {row['trials']} | "
             f"{row['default']:.3f} | {row['validation']:.3f} ({gain:+.1%}) | {test:.3f} | {row['best']} |"
         )
-
-
-if __name__ == "__main__":
-    main()
