@@ -33,7 +33,8 @@ from pykeen.pipeline import pipeline
 from pykeen.triples import CoreTriplesFactory
 
 from pykeen_nonsampling.defaults import LEARNING_RATE
-from pykeen_nonsampling.losses import weights as weighting
+from pykeen_nonsampling.factorizations import Family
+from pykeen_nonsampling.losses import constants as weighting
 from pykeen_nonsampling.training import NonSamplingLCWATrainingLoop
 
 MRR = "both.realistic.inverse_harmonic_mean_rank"
@@ -222,7 +223,7 @@ def randomize(number: int, models: Sequence[str]) -> dict[str, Mapping[str, floa
 
 def train(dataset: Dataset, model: str, rule: Mapping[str, float], dim: int, epochs: int) -> dict[str, Any]:
     """Train with names, a dimension and a number of epochs, and the constants of a rule."""
-    constants = {name: {"any": rule[name]} if name in rule else values for name, values in weighting.CONSTANTS.items()}
+    constants = {name: {None: rule[name]} if name in rule else values for name, values in weighting.CONSTANTS.items()}
     rates: dict[type, float] = {
         **LEARNING_RATE,
         NonSamplingLCWATrainingLoop: rule.get("learning rate", LEARNING_RATE[NonSamplingLCWATrainingLoop]),
@@ -311,7 +312,7 @@ def shares(rows: Sequence[Mapping[str, Any]], model: str) -> dict[str, dict[str,
     """Compute what each rule reaches on each graph, relative to the best rule there."""
     table: dict[str, dict[str, float]] = {}
     standardized = set()
-    family = {"TransE": "squared distance (translation)", "RotatE": "squared distance"}.get(model, "any")
+    family = {"TransE": Family.TRANSLATION, "RotatE": Family.SQUARED_DISTANCE}.get(model, Family.OTHER)
     few, many, dense = (
         weighting.constant(name, family) for name in ("fewest entities", "most entities", "triples per entity")
     )

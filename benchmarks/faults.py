@@ -22,7 +22,7 @@ from tempfile import TemporaryDirectory
 import click
 import torch
 
-from pykeen_nonsampling.training.checkpoints import CheckpointError, check
+from pykeen_nonsampling.checkpoints import CheckpointError, check
 
 #: The trainings to kill: both training loops, both losses, the second with mini-batches
 CASES = {

@@ -37,10 +37,13 @@ from pykeen_nonsampling.cli.files import check_free, check_writable, force_optio
 from pykeen_nonsampling.cli.plots import plot_curves
 from pykeen_nonsampling.cli.stopwatch import OutOfTime
 from pykeen_nonsampling.defaults import is_ours, learning_rate, model_defaults
-from pykeen_nonsampling.hpo import LEARNING_RATES, default_loss, loss_ranges
+from pykeen_nonsampling.factorizations import Family
+from pykeen_nonsampling.free import free_memory
+from pykeen_nonsampling.graph.frequencies import Frequencies
+from pykeen_nonsampling.hpo import LEARNING_RATES, loss_ranges
 from pykeen_nonsampling.losses import MomentLoss
+from pykeen_nonsampling.losses.automatic import choose_loss
 from pykeen_nonsampling.memory.dry_run import outline
-from pykeen_nonsampling.memory.free import free_memory
 from pykeen_nonsampling.training import FactorizedTrainingLoop
 
 from .curves import TimedCurve, choose_clock
@@ -202,7 +205,7 @@ class Quality:
         )
 
     @cached_property
-    def _family(self) -> str:
+    def _family(self) -> Family:
         cls = model_resolver.lookup(self.settings.model)
         return outline(cls, {**model_defaults(cls), "embedding_dim": 1}, self._datasets[False].training).family
 
@@ -211,7 +214,7 @@ class Quality:
         """The losses that suit graph and model, for this package's loops."""
         training = self._datasets[False].training
         return {
-            loop: loss_resolver.normalize_cls(default_loss(_class(loop), training, self._family))
+            loop: loss_resolver.normalize_cls(choose_loss(Frequencies.of(training), self._family, _class(loop).closed_world))
             for loop in self.settings.loops
             if is_ours(loop)
         }

@@ -74,7 +74,7 @@ def autograd_loss(model: ERModel, factorization: Factorization, loss: NonSamplin
     """
     heads, relations, tails = features(model, factorization)
     h, r, t = triples.unbind(dim=-1)
-    scores = (factorization.queries(heads[h], relations[r]) * tails[t]).sum(dim=-1)
+    scores = (factorization.form.queries(heads[h], relations[r]) * tails[t]).sum(dim=-1)
     keys = Moments(count=len(tails), first=tails.sum(dim=0), second=tails.T @ tails)
     head_moments = keys if tails is heads else Moments(len(heads), heads.sum(dim=0), heads.T @ heads)
     moments = factorization.query_moments(head_moments, relations).of_scores(keys)

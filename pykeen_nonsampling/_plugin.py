@@ -41,11 +41,11 @@ def wrap_pipeline(module: ModuleType) -> None:
     """Let pipeline() start from this package's recipe, for its own training loops, and record what was derived."""
     from pykeen.datasets import get_dataset
 
+    from .checkpoints import prepare
     from .defaults import check_size, complete, difference
     from .distributed.group import Ranks
     from .recording import RecordedResult
-    from .training.base import derived
-    from .training.checkpoints import prepare
+    from .training.loop import derived
 
     running: ContextVar[Mapping[str, Any] | None] = ContextVar("running", default=None)
 

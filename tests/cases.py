@@ -30,7 +30,7 @@ from pykeen_nonsampling import (
     NonSamplingTrainingLoop,
     Objective,
 )
-from pykeen_nonsampling.factorizations import DistMultFactorization, ScoreMoments, factorize
+from pykeen_nonsampling.factorizations import DistMultFactorization, Form, ScoreMoments, factorize
 from pykeen_nonsampling.factorizations.features import features
 from pykeen_nonsampling.losses.objective import Scores
 from pykeen_nonsampling.sweeps.numba.sweep import FusedSweep
@@ -201,10 +201,10 @@ class FactorizationTestCase:
     def test_scores_equal_the_interaction(self, model: ERModel, factorization: Factorization) -> None:
         heads, relations, tails = features(model, factorization)
         h, r, t = all_triples(model.num_entities, model.num_relations).unbind(dim=-1)
-        scores = (factorization.queries(heads[h], relations[r]) * tails[t]).sum(dim=-1)
+        scores = (factorization.form.queries(heads[h], relations[r]) * tails[t]).sum(dim=-1)
         expected = enumerated_scores(model, factorization).view(-1)
         torch.testing.assert_close(scores, expected, **TOLERANCE)
-        from_the_other_side = (factorization.head_queries(tails[t], relations[r]) * heads[h]).sum(dim=-1)
+        from_the_other_side = (factorization.form.reverse.queries(tails[t], relations[r]) * heads[h]).sum(dim=-1)
         torch.testing.assert_close(from_the_other_side, expected, **TOLERANCE)
 
     def test_gradient_of_queries_equals_automatic_differentiation(
@@ -215,10 +215,9 @@ class FactorizationTestCase:
         x, y = heads[h].detach(), relations[r].detach()
         grad = torch.randn(len(h), tails.shape[1], dtype=torch.double)
         before = [z.clone() for z in (x, y, grad)]
-        expected = Factorization.queries_backward(factorization, x, y, grad)
-        for actual in (factorization.queries_backward(x, y, grad), factorization.form.backward(x, y, grad)):
-            for one, other in zip(actual, expected, strict=True):
-                torch.testing.assert_close(one, other, **TOLERANCE)
+        expected = Form.backward(factorization.form, x, y, grad)
+        for one, other in zip(factorization.form.backward(x, y, grad), expected, strict=True):
+            torch.testing.assert_close(one, other, **TOLERANCE)
         assert all(torch.equal(one, other) for one, other in zip(before, (x, y, grad), strict=True))
 
     def test_gradient_of_head_queries_equals_automatic_differentiation(
@@ -229,22 +228,21 @@ class FactorizationTestCase:
         x, y = tails[t].detach(), relations[r].detach()
         grad = torch.randn(len(t), heads.shape[1], dtype=torch.double)
         before = [z.clone() for z in (x, y, grad)]
-        expected = Factorization.head_queries_backward(factorization, x, y, grad)
-        for actual in (factorization.head_queries_backward(x, y, grad), factorization.form.reverse.backward(x, y, grad)):
-            for one, other in zip(actual, expected, strict=True):
-                torch.testing.assert_close(one, other, **TOLERANCE)
+        expected = Form.backward(factorization.form.reverse, x, y, grad)
+        for one, other in zip(factorization.form.reverse.backward(x, y, grad), expected, strict=True):
+            torch.testing.assert_close(one, other, **TOLERANCE)
         assert all(torch.equal(one, other) for one, other in zip(before, (x, y, grad), strict=True))
 
     def test_query_moments_equal_enumeration(self, model: ERModel, factorization: Factorization) -> None:
         heads, relations, _ = features(model, factorization)
         h, r = torch.cartesian_prod(torch.arange(model.num_entities), torch.arange(model.num_relations)).unbind(dim=-1)
-        expected = Moments.of(factorization.queries(heads[h], relations[r]))
+        expected = Moments.of(factorization.form.queries(heads[h], relations[r]))
         moments = factorization.query_moments(Moments.of(heads), relations)
         assert moments.count == expected.count
         torch.testing.assert_close(moments.first, expected.first, **TOLERANCE)
         torch.testing.assert_close(moments.second, expected.second, **TOLERANCE)
         w_h, w_r = (torch.rand(n, dtype=torch.double) for n in (model.num_entities, model.num_relations))
-        expected = Moments.of(factorization.queries(heads[h], relations[r]), w_h[h] * w_r[r])
+        expected = Moments.of(factorization.form.queries(heads[h], relations[r]), w_h[h] * w_r[r])
         moments = factorization.query_moments(Moments.of(heads, w_h), relations, w_r)
         assert moments.count == pytest.approx(expected.count)
         torch.testing.assert_close(moments.first, expected.first, **TOLERANCE)
@@ -335,7 +333,7 @@ class FactorizationTestCase:
     ) -> None:
         if label_smoothing and model.num_entities == 1:
             label_smoothing = 0.0  # refused, cf. test_errors
-        if factorization.family.startswith("squared distance"):
+        if factorization.family.is_distance:
             loss_kwargs = {**loss_kwargs, "duality_weight": 0.0}  # refused, cf. test_errors
         model.loss = NonSamplingLoss(positive_weight=1.5, negative_weight=0.2, **{**UNIFORM, **loss_kwargs})
         loop = NonSamplingTrainingLoop(
@@ -414,7 +412,7 @@ class FactorizationTestCase:
     ) -> None:
         if label_smoothing and model.num_entities == 1:
             label_smoothing = 0.0  # refused, cf. test_errors
-        if factorization.family.startswith("squared distance"):
+        if factorization.family.is_distance:
             loss_kwargs = {**loss_kwargs, "duality_weight": 0.0}  # refused, cf. test_errors
         model.loss = NonSamplingLoss(positive_weight=1.5, negative_weight=0.2, **{**UNIFORM, **loss_kwargs})
         loop = NonSamplingLCWATrainingLoop(

@@ -108,7 +108,8 @@ def enumerated_duality(
         r = r if len(relations) > 1 else 0
         x, y, z = heads[h : h + 1], relations[r : r + 1], tails[t : t + 1]
         for target in targets:
-            query, answer = (factorization.queries(x, y), z) if target == "tail" else (factorization.head_queries(z, y), x)
+            form = factorization.form
+            query, answer = (form.queries(x, y), z) if target == "tail" else (form.reverse.queries(z, y), x)
             norms += [query.square().sum(), answer.square().sum()]
     return loss.duality_weight * torch.stack(norms).sum()
 

@@ -10,6 +10,7 @@ import math
 import re
 import statistics
 from pathlib import Path
+from typing import Any
 
 import numba
 import pandas as pd
@@ -17,6 +18,7 @@ import pytest
 import torch
 from click.testing import CliRunner, Result
 from pykeen.datasets import Nations
+from pykeen.training import TrainingCallback
 
 from benchmarks import speed, subject
 from benchmarks.__main__ import main
@@ -179,19 +181,23 @@ def test_times_are_taken_in_turns() -> None:
 @pytest.mark.parametrize("model", MODELS)
 def test_autograd_computes_the_same_loss(model: str) -> None:
     measured = Subject(Nations(), model, 8)
-    measured.loop._prepare(measured.training, label_smoothing=0.0)
-    graph = measured.loop._batch(measured.training)
-    gradients = []
-    for loss in (
-        measured.loop._process_batch(graph, 0, len(graph)),
-        autograd_loss(measured.ours, measured.factorization, measured.loop.loss, measured.training.mapped_triples),
-    ):
-        measured.ours.zero_grad()
-        loss.backward()
-        gradients.append([loss.detach(), *(x.grad for x in measured.ours.parameters() if x.grad is not None)])
-    assert len(gradients[0]) > 2
-    for ours, plain in zip(*gradients, strict=True):
-        torch.testing.assert_close(ours, plain, rtol=1e-3, atol=1e-3 * plain.abs().max().item())
+    ours, plain = [], []
+
+    class Gradients(TrainingCallback):
+        # before the optimizer's step
+        def post_batch(self, **kwargs: Any) -> None:
+            ours.extend(x.grad.clone() for x in self.model.parameters() if x.grad is not None)
+            self.model.zero_grad()
+            loss = autograd_loss(measured.ours, measured.factorization, self.model.loss, measured.training.mapped_triples)
+            loss.backward()
+            plain.extend([*(x.grad.clone() for x in self.model.parameters() if x.grad is not None), loss.detach().squeeze()])
+
+    losses = measured.loop.train(measured.training, num_epochs=1, use_tqdm=False, callbacks=Gradients())
+    assert losses is not None
+    ours.append(torch.tensor(losses[0]))
+    assert len(ours) > 2
+    for a, b in zip(ours, plain, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-3 * b.abs().max().item())
 
 
 def test_peak_memory_is_less_than_all_gathered_triples() -> None:

@@ -26,7 +26,7 @@ from torch.optim import Adam
 from worlds import World
 
 from pykeen_nonsampling import NonSamplingLoss
-from pykeen_nonsampling.training.checkpoints import CheckpointError, check, replacing
+from pykeen_nonsampling.checkpoints import CheckpointError, check, replacing
 
 NATIONS = Nations().training
 
@@ -110,7 +110,7 @@ class TestFiles:
         content = path.read_bytes()
         code = f"""
             import pathlib, resource, torch
-            from pykeen_nonsampling.training.checkpoints import CheckpointError, replacing
+            from pykeen_nonsampling.checkpoints import CheckpointError, replacing
             resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
             try:
                 with replacing(pathlib.Path({str(path)!r})) as part:

@@ -22,7 +22,7 @@ from benchmarks.__main__ import main as benchmarks
 from pykeen_nonsampling import cli
 from pykeen_nonsampling import defaults as recipes
 from pykeen_nonsampling.factorizations import factorization_resolver
-from pykeen_nonsampling.losses import weights as weighting
+from pykeen_nonsampling.losses import constants
 
 FENCE = re.compile(r"^( *`{3,})(\S*)[^\n]*\n(.*?)^\1$", flags=re.MULTILINE | re.DOTALL)
 PAGES = {str(path.relative_to(ROOT)): path for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
@@ -129,7 +129,7 @@ def test_json(page: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "table"), [("recipes", recipes.format_markdown()), ("weights", weighting.format_markdown())]
+    ("name", "table"), [("recipes", recipes.format_markdown()), ("weights", constants.format_markdown())]
 )
 def test_tables_of_defaults_are_current(name: str, table: str) -> None:
     page = PAGES["docs/usage.md"].read_text(encoding="utf-8")

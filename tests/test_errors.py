@@ -19,7 +19,9 @@ from pykeen.triples.weights import RelationLossWeighter
 from pykeen.utils import complex_normalize
 
 from pykeen_nonsampling import NonSamplingLoss, NonSamplingTrainingLoop, NotDecomposableError
+from pykeen_nonsampling.distributed.placement import place
 from pykeen_nonsampling.factorizations import DistMultFactorization, factorize
+from pykeen_nonsampling.factorizations.features import factorize_model
 
 FACTORY = GRAPHS["ordinary"]
 
@@ -134,7 +136,7 @@ class TestSteps:
             )
             before = model.relation_representations[0](indices=None).detach().clone()
             loop = NonSamplingTrainingLoop(model=model, triples_factory=FACTORY)
-            loop._prepare(FACTORY, 0.0)
+            loop._prepare(place(FACTORY.num_entities), FACTORY, 0.0)
             assert torch.equal(model.relation_representations[0](indices=None), before)
             assert len(loop.train(FACTORY, num_epochs=2, use_tqdm=False) or []) == 2
 
@@ -144,7 +146,8 @@ class TestSteps:
         kwargs = dict(embedding_dim=4, encoder_kwargs=dict(num_layers=1, layer_kwargs=dict(dropout=0.0)))
         model = CompGCN(triples_factory=factory, random_seed=0, **kwargs).eval()
         before = model.relation_representations[0](indices=None).detach().clone()
-        NonSamplingTrainingLoop(model=model, triples_factory=factory)._try_features()
+        loop = NonSamplingTrainingLoop(model=model, triples_factory=factory)
+        loop._try_features(factorize_model(model, None, None))
         assert torch.equal(model.relation_representations[0](indices=None), before)
 
 

@@ -16,7 +16,7 @@ from pykeen.nn.modules import DistMultInteraction
 from pykeen.pipeline import pipeline
 from pykeen.typing import LABEL_HEAD, LABEL_TAIL, RANK_OPTIMISTIC, RANK_PESSIMISTIC
 
-from pykeen_nonsampling.factorizations import DistMultFactorization
+from pykeen_nonsampling.factorizations import DistMultFactorization, Form, FunctionForm
 from pykeen_nonsampling.ranking import candidates as scoring
 from pykeen_nonsampling.ranking import ranks as ranking
 from pykeen_nonsampling.ranking.evaluator import FactorizedRankBasedEvaluator
@@ -273,8 +273,9 @@ class TestFallback:
         class CubicFactorization(DistMultFactorization):
             interaction_cls = CubicInteraction
 
-            def queries(self, heads: torch.Tensor, relations: torch.Tensor) -> torch.Tensor:
-                return heads**3 * relations
+            @property
+            def form(self) -> Form:
+                return FunctionForm(lambda heads, relations: heads**3 * relations)
 
         model: Any = ERModel(
             triples_factory=GRAPHS["ordinary"],
@@ -289,7 +290,7 @@ class TestFallback:
         assert evaluator.evaluate(model, triples, use_tqdm=False, batch_size=4).to_flat_dict() == pytest.approx(
             expected.to_flat_dict(), nan_ok=True
         )
-        assert any("must define head_queries" in r.getMessage() for r in caplog.records)
+        assert any("CubicFactorization gives other scores from its other end" in r.getMessage() for r in caplog.records)
 
 
 @pytest.mark.parametrize("name", ["factorized", "factorizedrankbased", "FactorizedRankBasedEvaluator"])

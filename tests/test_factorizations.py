@@ -51,8 +51,11 @@ from pykeen_nonsampling.factorizations import (
     DistMAFactorization,
     DistMultFactorization,
     Factorization,
+    Form,
+    FunctionForm,
     HolEFactorization,
     LineaREFactorization,
+    MatrixForm,
     Moments,
     MultiLinearTuckerFactorization,
     MuREFactorization,
@@ -365,7 +368,7 @@ class TwistInteraction(DistMultInteraction):
 
 
 class TwistFactorization(Factorization):
-    """Says what queries are, and leaves all else to the base class."""
+    """Says what queries are, and leaves all else to the form."""
 
     interaction_cls = TwistInteraction
 
@@ -375,8 +378,9 @@ class TwistFactorization(Factorization):
     def relations(self, *representations: torch.Tensor) -> torch.Tensor:
         return representations[0]
 
-    def queries(self, heads: torch.Tensor, relations: torch.Tensor) -> torch.Tensor:
-        return heads.roll(1, dims=-1) * relations
+    @property
+    def form(self) -> Form:
+        return FunctionForm(lambda heads, relations: heads.roll(1, dims=-1) * relations)
 
     def query_moments(self, heads: Moments, relations: torch.Tensor, weights: torch.Tensor | None = None) -> Moments:
         r = Moments.of(relations, weights)
@@ -384,7 +388,7 @@ class TwistFactorization(Factorization):
         return Moments(heads.count * r.count, heads.first.roll(1) * r.first, second * r.second)
 
 
-class TestDefaultsOfTheBaseClass(FactorizationTestCase):
+class TestFormOfFunctions(FactorizationTestCase):
     graphs = GRAPHS
     cls = TwistFactorization
     interaction_cls = TwistInteraction
@@ -406,27 +410,38 @@ def test_all_graphs_are_tried_with_each_kind_of_form() -> None:
 
 
 def test_gradient_of_changed_queries_is_not_inherited() -> None:
-    """A subclass that changes queries only gets their gradient by automatic differentiation."""
+    """A subclass that changes the form gets the gradient that belongs to it, from either end."""
 
     class Scaled(DistMultFactorization):
-        def queries(self, heads: torch.Tensor, relations: torch.Tensor) -> torch.Tensor:
-            return 3 * heads * relations
+        @property
+        def form(self) -> Form:
+            return FunctionForm(lambda heads, relations: 3 * heads * relations)
 
     h, r, grad = (torch.randn(5, 3) for _ in range(3))
-    actual = Scaled(DistMultInteraction()).form.backward(h, r, grad)
-    for one, other in zip(actual, (3 * r * grad, 3 * h * grad), strict=True):
-        torch.testing.assert_close(one, other)
+    form = Scaled(DistMultInteraction()).form
+    for end in (form, form.reverse, form.reverse.reverse):
+        torch.testing.assert_close(end.queries(h, r), 3 * h * r)
+        for one, other in zip(end.backward(h, r, grad), (3 * r * grad, 3 * h * grad), strict=True):
+            torch.testing.assert_close(one, other)
 
 
 def test_head_queries_that_give_other_scores_are_refused() -> None:
     class Untwisted(TwistFactorization):
-        def head_queries(self, tails: torch.Tensor, relations: torch.Tensor) -> torch.Tensor:
-            return tails * relations
+        @property
+        def form(self) -> Form:
+            return FunctionForm(super().form.queries, lambda tails, relations: tails * relations)
 
     e, r = torch.randn(5, 3), torch.randn(2, 3)
     TwistFactorization(TwistInteraction()).check_head_queries(e, r, e)
-    with pytest.raises(NotDecomposableError, match="must define head_queries"):
+    with pytest.raises(NotDecomposableError, match="Untwisted gives other scores from its other end"):
         Untwisted(TwistInteraction()).check_head_queries(e, r, e)
+
+
+def test_functions_of_one_relation_at_a_time() -> None:
+    form, expected = FunctionForm(lambda heads, relations: heads @ relations[0], by_relation=True), MatrixForm()
+    entities, relations, pairs = torch.randn(5, 3), torch.randn(2, 3, 3), torch.tensor([[0, 0], [4, 0], [1, 1]])
+    for one, other in ((form, expected), (form.reverse, expected.reverse), (form.reverse.reverse, expected)):
+        torch.testing.assert_close(one.of_pairs(entities, relations, pairs), other.of_pairs(entities, relations, pairs))
 
 
 def test_subclass_that_inherits_the_score_is_decomposed() -> None:

@@ -142,7 +142,7 @@ class TestErrors:
                 train(make_distmult(), loss_weighter=weighter, target="tail")
 
     def test_queries_that_are_not_linear_in_the_heads(self) -> None:
-        from pykeen_nonsampling.factorizations import DistMultFactorization, NotDecomposableError
+        from pykeen_nonsampling.factorizations import DistMultFactorization, Form, FunctionForm, NotDecomposableError
 
         class Shifted(DistMultInteraction):
             def forward(self, h, r, t):  # type: ignore[no-untyped-def]
@@ -151,8 +151,9 @@ class TestErrors:
         class ShiftedFactorization(DistMultFactorization):
             interaction_cls = Shifted
 
-            def queries(self, heads: Tensor, relations: Tensor) -> Tensor:
-                return heads * relations + 1
+            @property
+            def form(self) -> Form:
+                return FunctionForm(lambda heads, relations: heads * relations + 1)
 
         model: Any = ERModel(
             triples_factory=FACTORY,
@@ -161,5 +162,5 @@ class TestErrors:
             relation_representations_kwargs=dict(shape=4),
             loss=NonSamplingLoss(),
         )
-        with pytest.raises(NotDecomposableError, match="must define head_queries"):
+        with pytest.raises(NotDecomposableError, match="ShiftedFactorization gives other scores from its other end"):
             train(model, factorization=ShiftedFactorization)

@@ -16,12 +16,12 @@ from pykeen.pipeline import pipeline
 from pykeen.triples import CoreTriplesFactory
 
 from pykeen_nonsampling import NonSamplingLCWATrainingLoop, SyntheticGraph
+from pykeen_nonsampling import free as memory
 from pykeen_nonsampling.defaults import model_defaults
+from pykeen_nonsampling.free import free_memory
 from pykeen_nonsampling.hpo import fits
-from pykeen_nonsampling.memory import free as memory
 from pykeen_nonsampling.memory import room
 from pykeen_nonsampling.memory.dry_run import outline, outline_instance
-from pykeen_nonsampling.memory.free import free_memory
 from pykeen_nonsampling.memory.outline import format_bytes
 from pykeen_nonsampling.memory.room import largest_dimension
 from pykeen_nonsampling.memory.task import Counts, Task
@@ -125,7 +125,7 @@ class TestFree:
     def test_limits_of_the_process(self, tmp_path: Path, limit: str) -> None:
         code = f"""
 import resource, torch
-from pykeen_nonsampling.memory.free import free_memory
+from pykeen_nonsampling.free import free_memory
 before = free_memory(torch.device("cpu"))
 resource.setrlimit(resource.{limit}, (8 * 2**30, 8 * 2**30))
 print(before, free_memory(torch.device("cpu")))

@@ -96,12 +96,18 @@ def test_command(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        (dict(training_kwargs=dict(num_epochs=2, batch_size=100)), "batch_size=100 does not go together with --sharded"),
+        (
+            dict(training_kwargs=dict(num_epochs=2, batch_size=100)),
+            "batch_size=100 does not work with entities that are divided",
+        ),
         (dict(training_kwargs=dict(num_epochs=2, gradient_clipping_max_norm=1.0)), "no process knows the norm"),
-        (dict(stopper="early"), "EarlyStopper does not go together with --sharded"),
+        (dict(stopper="early"), "EarlyStopper does not work with entities that are divided"),
         (dict(evaluator="rankbased"), "evaluator='rankbased' needs all entities in one place"),
         (dict(evaluation_entity_whitelist=["usa"]), "evaluation_entity_whitelist does not go together"),
-        (dict(loss="nonsampling", loss_kwargs=dict(range_weight=0.5)), "range_weight=0.5 does not go together"),
+        (
+            dict(loss="nonsampling", loss_kwargs=dict(range_weight=0.5)),
+            "range_weight=0.5 does not work with entities",
+        ),
         (dict(model="RESCAL"), "cannot be divided among processes: Embedding has a regularizer, LpRegularizer"),
         (dict(training_loop_kwargs=dict(loss_weighter="relation")), "loss_weighter='relation' looks at the ids"),
         (dict(training_loop="lcwa"), "training_loop='lcwa' cannot be divided among processes"),

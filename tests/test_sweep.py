@@ -24,11 +24,11 @@ from torch import Tensor
 from pykeen_nonsampling import NonSamplingLoss, NonSamplingTrainingLoop, Objective
 from pykeen_nonsampling.factorizations import factorize
 from pykeen_nonsampling.factorizations.moments import Moments
+from pykeen_nonsampling.free import free_memory
 from pykeen_nonsampling.graph.index import TripleIndex
 from pykeen_nonsampling.graph.sides import Ranges, Side, SideWeights
 from pykeen_nonsampling.losses.objective import Scores
 from pykeen_nonsampling.losses.squared import SquaredObjective
-from pykeen_nonsampling.memory.free import free_memory
 from pykeen_nonsampling.sweeps import plain, ranges
 from pykeen_nonsampling.sweeps.choice import fastest_sweep
 from pykeen_nonsampling.sweeps.numba import kernels
@@ -318,7 +318,9 @@ class TestFastestSweep:
     def test_training_loops_use_it(self) -> None:
         training = Nations().training
         model = DistMult(triples_factory=training, loss=NonSamplingLoss())
-        assert isinstance(NonSamplingTrainingLoop(model=model, triples_factory=training)._sweep, FusedSweep)
+        loop = NonSamplingTrainingLoop(model=model, triples_factory=training)
+        loop.train(training, num_epochs=1, use_tqdm=False)
+        assert isinstance(loop._run.sweep, FusedSweep)
 
 
 def test_blocks_go_with_their_index() -> None:

@@ -61,8 +61,8 @@ def inspect_model(model: type[Model], model_kwargs: Mapping[str, Any]) -> str:
     return (
         f"{model.__name__}({arguments}) can be trained without sampling, exactly, with the training loops nonsampling and "
         f"nonsamplinglcwa.\n"
-        f"Its score belongs to the family {factorization.family!r}, with m={max(heads.shape[1], tails.shape[1])} features "
-        f"per entity: the sum over all triples costs (|E| + |R|)·m²{matrices}.{square}"
+        f"Its score belongs to the family {factorization.family.value!r}, with m={max(heads.shape[1], tails.shape[1])} "
+        f"features per entity: the sum over all triples costs (|E| + |R|)·m²{matrices}.{square}"
     )
 
 

@@ -12,7 +12,7 @@ from pykeen.losses import Loss
 from pykeen.models import Model
 from pykeen.triples import CoreTriplesFactory
 
-from ..graph.frequencies import Census
+from ..graph.frequencies import Frequencies
 from ..graph.sides import Side
 from ..training import FactorizedTrainingLoop
 from .stopwatch import extrapolate, time_epochs
@@ -87,14 +87,14 @@ def _sampling(training_loop: type[FactorizedTrainingLoop]) -> Any:
             self.share = share
             return time_epochs(self, factory, SAMPLE_EPOCHS)
 
-        def _count(self, factory: CoreTriplesFactory) -> Census:
-            if "census" not in self.whole:
-                self.whole["census"] = super()._count(factory)
-            return self.whole["census"]
+        def _count(self, placement: Any, factory: CoreTriplesFactory) -> Frequencies:
+            if "frequencies" not in self.whole:
+                self.whole["frequencies"] = super()._count(placement, factory)
+            return self.whole["frequencies"]
 
-        def _sides(self, census: Census, factory: CoreTriplesFactory) -> Sequence[Side]:
+        def _sides(self, *args: Any) -> Sequence[Side]:
             if "sides" not in self.whole:
-                self.whole["sides"] = super()._sides(census, factory)
+                self.whole["sides"] = super()._sides(*args)
             generator = torch.Generator().manual_seed(0)
             sides = []
             for side in self.whole["sides"]:

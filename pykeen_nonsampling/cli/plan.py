@@ -19,9 +19,9 @@ from pykeen.triples import CoreTriplesFactory, TriplesFactory
 from ..datasets import SyntheticGraph
 from ..defaults import model_defaults
 from ..distributed.shards import ShardingError
+from ..free import free_memory
 from ..losses import check_loss
 from ..memory.dry_run import outline
-from ..memory.free import free_memory
 from ..memory.outline import PARTS, Memory, Outline, format_bytes
 from ..memory.room import check_divided, default_dimension, largest_dimension
 from ..memory.task import Counts

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from ..training.checkpoints import replacing, temporary_directory
+from ..checkpoints import replacing, temporary_directory
 from .shards import Sharding, divided_parameters, find_sharding, unshard_model
 
 #: A state, as PyTorch's ``state_dict()`` returns it

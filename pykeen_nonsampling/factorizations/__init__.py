@@ -1,6 +1,6 @@
 """How a score factorizes: one class per interaction, in families, and the resolver that finds it."""
 
-from .base import Factorization, Form, NotDecomposableError
+from .base import Factorization, Family, Form, FunctionForm, NotDecomposableError
 from .diagonal import (
     AutoSFFactorization,
     ComplExFactorization,
@@ -50,7 +50,9 @@ __all__ = [
     "DistMAFactorization",
     "DistMultFactorization",
     "Factorization",
+    "Family",
     "Form",
+    "FunctionForm",
     "HolEFactorization",
     "Layout",
     "LineaREFactorization",

@@ -4,17 +4,40 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
 from typing import Any, ClassVar
 
 import torch
 from pykeen.nn.modules import Interaction
 from torch import Tensor
+from typing_extensions import override
 
 from .moments import Moments, ScoreMoments, Weights
 
 
 class NotDecomposableError(NotImplementedError):
     """The score is not a product of head features, a relation's operator and tail features, so no Gram matrix can sum it."""
+
+
+class Family(Enum):
+    """The kind of operator that a relation is, by its name in print. Default weights depend on it."""
+
+    BLOCK_DIAGONAL = "block-diagonal"
+    FULL_MATRIX = "full matrix"
+    SQUARED_DISTANCE = "squared distance"
+    TRANSLATION = "squared distance (translation)"
+    SUM_OF_PRODUCTS = "sum of products"
+    OTHER = "other"
+
+    @property
+    def parent(self) -> Family | None:
+        """The family that this one is part of, if there is one."""
+        return Family.SQUARED_DISTANCE if self is Family.TRANSLATION else None
+
+    @property
+    def is_distance(self) -> bool:
+        """Whether scores are squared distances."""
+        return Family.SQUARED_DISTANCE in (self, self.parent)
 
 
 class Form(ABC):
@@ -31,11 +54,18 @@ class Form(ABC):
     def queries(self, given: Tensor, relations: Tensor, out: Tensor | None = None) -> Tensor:
         r"""Compute the queries $A_r^\top \phi$, row by row."""
 
-    @abstractmethod
     def backward(
         self, given: Tensor, relations: Tensor, grad: Tensor, out: tuple[Tensor, Tensor] | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Compute the gradients of the given entities' and the relations' features from that of the queries."""
+        """Compute the gradients of the given entities' and the relations' features from that of the queries.
+
+        By default, by automatic differentiation.
+        """
+        with torch.enable_grad():
+            given, relations = given.detach().requires_grad_(), relations.detach().requires_grad_()
+            queries = self.queries(given, relations)
+        grad_given, grad_relations = torch.autograd.grad(queries, (given, relations), grad, materialize_grads=True)
+        return grad_given, grad_relations
 
     @property
     @abstractmethod
@@ -57,32 +87,45 @@ class Form(ABC):
         return self.queries(rows, relations.index_select(0, relation_ids))
 
 
-class _MethodForm(Form):
-    """The form of a factorization that computes queries with methods of its own."""
+class FunctionForm(Form):
+    """A form that is given by functions of the features, differentiated automatically."""
 
-    def __init__(self, factorization: Factorization, other: bool = False):
-        self.factorization = factorization
-        self.other = other
-        self.by_relation = factorization.by_relation
-        self._name = "head_queries" if other else "queries"
-        self._queries: Callable[[Tensor, Tensor], Tensor] = getattr(factorization, self._name)
+    def __init__(
+        self,
+        queries: Callable[[Tensor, Tensor], Tensor],
+        head_queries: Callable[[Tensor, Tensor], Tensor] | None = None,
+        by_relation: bool = False,
+    ):
+        r"""Initialize the form.
 
+        :param queries: computes the queries $A_r^\top \phi(h)$, row by row, from the features of heads and relations
+        :param head_queries: computes the queries of heads, $A_r \psi(t)$, from the features of tails and relations. By
+            default, the adjoint of ``queries``, which is right if that is linear in the heads, and if these have as many
+            features as tails.
+        :param by_relation: whether the functions are called for one relation at a time, with relation features of shape
+            (1, …)
+        """
+        self._queries = queries
+        self._head_queries = head_queries
+        self.by_relation = by_relation
+
+    @override
     def queries(self, given: Tensor, relations: Tensor, out: Tensor | None = None) -> Tensor:
         return self._queries(given, relations)
 
-    def backward(
-        self, given: Tensor, relations: Tensor, grad: Tensor, out: tuple[Tensor, Tensor] | None = None
-    ) -> tuple[Tensor, Tensor]:
-        name, cls = f"{self._name}_backward", type(self.factorization)
-        if _definer(cls, self._name) in _definer(cls, name).__mro__:
-            result: tuple[Tensor, Tensor] = getattr(self.factorization, name)(given, relations, grad)
-            return result
-        # an inherited gradient does not belong to queries that a subclass has changed
-        return _pull_back(self._queries, given, relations, grad)
-
     @property
-    def reverse(self) -> Form:
-        return _MethodForm(self.factorization, other=not self.other)
+    @override
+    def reverse(self) -> FunctionForm:
+        return FunctionForm(self._head_queries or self._adjoint, self._queries, self.by_relation)
+
+    def _adjoint(self, tails: Tensor, relations: Tensor) -> Tensor:
+        """Compute the queries of heads as the gradient of the scores, which is the same for all heads."""
+        differentiable = torch.is_grad_enabled()
+        with torch.inference_mode(False), torch.enable_grad():
+            # tensors from inference mode cannot be differentiated, but copies can
+            tails, relations = (x.clone() if x.is_inference() else x for x in (tails, relations))
+            heads = torch.zeros_like(tails).requires_grad_()
+            return torch.autograd.grad(self._queries(heads, relations), heads, tails, create_graph=differentiable)[0]
 
 
 class Factorization(ABC):
@@ -96,10 +139,11 @@ class Factorization(ABC):
         \quad
         k(t) = \psi(t)
 
-    A subclass says what $\phi$, $\psi$ and the relation's features are, how a query is made from them, and what the moments
-    of the queries over *all* pairs of a head and a relation are. Everything else (scores at observed triples, moments of
-    the scores over all triples, losses, gradients) follows. Two subclasses leave little to do:
+    A subclass says what $\phi$, $\psi$ and the relation's features are, which form makes queries from them, and what the
+    moments of the queries over *all* pairs of a head and a relation are. Everything else (scores at observed triples,
+    moments of the scores over all triples, losses, gradients) follows. Two subclasses leave little to do:
     :class:`TrilinearFactorization`, where $A_r$ is made of diagonals, and :class:`MatrixFactorization`, where it is full.
+    For others, there is :class:`FunctionForm`.
 
     All features are real matrices with one row per entity or relation.
     """
@@ -107,14 +151,12 @@ class Factorization(ABC):
     #: the interaction whose scores this class factorizes
     interaction_cls: ClassVar[type[Interaction]]
     #: the kind of operator that a relation is
-    family: str = "other"
+    family: Family = Family.OTHER
     #: the number of features of an entity, in terms of the symbols of :attr:`pykeen.nn.modules.Interaction.entity_shape`
     feature_size: str = "m"
     #: the condition for the interaction to have a factorization, if there is one
     condition: ClassVar[str | None] = None
 
-    #: whether a relation has too many features to copy them for each query, so that queries are made one relation at a time
-    by_relation: bool = False
     #: whether the factorized score is the square of the interaction's norm, which ranks the same, but averages differently
     squares: bool = False
     #: keyword-based parameters that leave the score as it is
@@ -146,45 +188,9 @@ class Factorization(ABC):
         """Compute the relation features, shape: (num_relations, …), or (1, …) if all relations have the same."""
 
     @property
+    @abstractmethod
     def form(self) -> Form:
         """The bilinear form that turns these features into queries."""
-        return _MethodForm(self)
-
-    def _has_queries_of(self, cls: type) -> bool:
-        """Whether queries of both ends, and their gradients, are those of a base class."""
-        names = ("queries", "queries_backward", "head_queries", "head_queries_backward")
-        return all(getattr(type(self), name) is getattr(cls, name) for name in names)
-
-    @abstractmethod
-    def queries(self, heads: Tensor, relations: Tensor) -> Tensor:
-        r"""Compute the queries $A_r^\top \phi(h)$ row by row, shape: (n, l).
-
-        :param heads: shape: (n, k), the features of heads
-        :param relations: shape: (n, …), the features of relations; (1, …), if queries are made :attr:`by_relation`
-        :return: the queries
-        """
-
-    def queries_backward(self, heads: Tensor, relations: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute the gradients of the features from that of the queries. By default, by automatic differentiation."""
-        return _pull_back(self.queries, heads, relations, grad)
-
-    def head_queries(self, tails: Tensor, relations: Tensor) -> Tensor:
-        r"""Compute the queries of heads, $A_r \psi(t)$, row by row, with $f(h, r, t) = \phi(h)^\top A_r \psi(t)$.
-
-        By default, this is the adjoint of :meth:`queries`, which is right if that is linear in the heads, and if these have
-        as many features as tails.
-        """
-        differentiable = torch.is_grad_enabled()
-        with torch.inference_mode(False), torch.enable_grad():
-            # tensors from inference mode cannot be differentiated, but copies can
-            tails, relations = (x.clone() if x.is_inference() else x for x in (tails, relations))
-            heads = torch.zeros_like(tails).requires_grad_()
-            queries = self.queries(heads, relations)
-            return torch.autograd.grad(queries, heads, tails, create_graph=differentiable)[0]
-
-    def head_queries_backward(self, tails: Tensor, relations: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute the gradients of the features from that of the queries of heads, cf. :meth:`queries_backward`."""
-        return _pull_back(self.head_queries, tails, relations, grad)
 
     def check_head_queries(self, heads: Tensor, relations: Tensor, tails: Tensor, up_to_constants: bool = False) -> None:
         """Check on examples that the queries of heads give the same scores as those of tails.
@@ -196,16 +202,17 @@ class Factorization(ABC):
         :raises NotDecomposableError: if they do not
         """
         few = torch.tensor([0, len(heads) // 2, len(heads) - 1], device=heads.device)
+        pairs = torch.stack([few, torch.zeros_like(few)], dim=1)
         with torch.no_grad():
-            h, r, t = heads[few], relations[:1].expand(len(few), *relations.shape[1:]), tails[few]
-            scores, other_scores = self.queries(h, r) @ t.T, h @ self.head_queries(t, r).T
-            difference = scores - other_scores
+            scores = self.form.of_pairs(heads, relations, pairs) @ tails[few].T
+            difference = scores - heads[few] @ self.form.reverse.of_pairs(tails, relations, pairs).T
             if up_to_constants:
                 difference = difference - difference.mean(dim=0)
         if difference.abs().max() > 1e-3 * (1e-3 + scores.abs().max()):
             raise NotDecomposableError(
-                f"{type(self).__name__}.queries is not linear in the heads, or its adjoint is not the inherited one, so "
-                f"{type(self).__name__} must define head_queries, too. Without it, only tails can be predicted, e.g. with "
+                f"The form of {type(self).__name__} gives other scores from its other end: its queries are not linear in "
+                f"the heads, or its head queries are not their adjoint. Give it the right ones, e.g. with "
+                f"FunctionForm(queries, head_queries). Without them, only tails can be predicted, e.g. with "
                 f"training_loop_kwargs=dict(target='tail')."
             )
 
@@ -260,22 +267,6 @@ def find_runs(relations: Tensor) -> Sequence[tuple[int, slice]]:
     distinct, counts = relations.unique_consecutive(return_counts=True)
     stops = counts.cumsum(dim=0).tolist()
     return [(r, slice(start, stop)) for r, start, stop in zip(distinct.tolist(), [0, *stops], stops, strict=False)]
-
-
-def _definer(cls: type, name: str) -> type:
-    """Find the class that an attribute is inherited from."""
-    return next(base for base in cls.__mro__ if name in vars(base))
-
-
-def _pull_back(
-    queries: Callable[[Tensor, Tensor], Tensor], entities: Tensor, relations: Tensor, grad: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Compute the gradients of the features from that of the queries, by automatic differentiation."""
-    with torch.enable_grad():
-        entities, relations = entities.detach().requires_grad_(), relations.detach().requires_grad_()
-        result = queries(entities, relations)
-    grad_entities, grad_relations = torch.autograd.grad(result, (entities, relations), grad, materialize_grads=True)
-    return grad_entities, grad_relations
 
 
 def check_real(name: str, *representations: Tensor) -> None:

@@ -17,14 +17,14 @@ from pykeen.nn.modules import (
 from torch import Tensor
 from typing_extensions import override
 
-from .base import check_complex, check_real
+from .base import Family, check_complex, check_real
 from .trilinear import Layout, Term, TrilinearFactorization
 
 
 class BlockDiagonalFactorization(TrilinearFactorization):
     """Vectors that are cut into parts; a term says which parts of head, relation and tail meet."""
 
-    family = "block-diagonal"
+    family = Family.BLOCK_DIAGONAL
 
     @override
     def heads(self, *representations: Tensor) -> Tensor:
@@ -104,7 +104,7 @@ class ComplExFactorization(TrilinearFactorization):
     r"""ComplEx: $f = \mathrm{Re} \langle h, r, \bar t \rangle$, so $q = h \odot r$ and $k = t$, part by part."""
 
     interaction_cls: ClassVar[type[Interaction]] = ComplExInteraction
-    family = "block-diagonal"
+    family = Family.BLOCK_DIAGONAL
     feature_size = "2d"
     head_layout = relation_layout = tail_layout = Layout(2)
     terms = COMPLEX_TERMS

@@ -23,7 +23,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from ..validation import as_number
-from .base import NotDecomposableError, check_complex, check_real
+from .base import Family, NotDecomposableError, check_complex, check_real
 from .diagonal import COMPLEX_TERMS, split_complex
 from .trilinear import Layout, Term, TrilinearFactorization
 
@@ -45,7 +45,7 @@ class SquaredDistanceFactorization(TrilinearFactorization):
     vectors, 2 is the expected squared distance of unrelated ones, so training may start from there.
     """
 
-    family = "squared distance"
+    family = Family.SQUARED_DISTANCE
     condition: ClassVar[str | None] = "p=2"
     plain_kwargs: ClassVar[Mapping[str, Any]] = {"scale": 1.0, "offset": 0.0}
 
@@ -189,7 +189,7 @@ class TransEFactorization(SquaredDistanceFactorization):
     """
 
     interaction_cls: ClassVar[type[Interaction]] = TransEInteraction
-    family = "squared distance (translation)"
+    family = Family.TRANSLATION
     feature_size = "d + 2"
     euclidean: ClassVar[str] = "scoring_fct_norm=2, power_norm=True"
     translates: ClassVar[bool] = True
@@ -205,7 +205,7 @@ class UMFactorization(SquaredDistanceFactorization):
     r"""The unstructured model with p=2: $f = b - a \|h - t\|^2$ for all relations."""
 
     interaction_cls: ClassVar[type[Interaction]] = UMInteraction
-    family = "squared distance (translation)"
+    family = Family.TRANSLATION
     feature_size = "d + 2"
     euclidean: ClassVar[str] = "scoring_fct_norm=2"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, final
 
 import torch
 from pykeen.nn.modules import (
@@ -16,11 +16,12 @@ from pykeen.nn.modules import (
 from torch import Tensor, nn
 from typing_extensions import override
 
-from .base import Factorization, Form, NotDecomposableError, check_real
+from .base import Factorization, Family, Form, NotDecomposableError, check_real
 from .moments import Moments
 from .trilinear import with_one
 
 
+@final
 @dataclass(frozen=True)
 class MatrixForm(Form):
     """A full matrix per relation: queries of one relation are one matrix product."""
@@ -56,8 +57,7 @@ class MatrixFactorization(Factorization):
     takes $O(|\mathcal{R}| m^3)$. Queries of one relation are one product of matrices.
     """
 
-    family = "full matrix"
-    by_relation = True
+    family = Family.FULL_MATRIX
 
     @override
     def heads(self, *representations: Tensor) -> Tensor:
@@ -66,25 +66,9 @@ class MatrixFactorization(Factorization):
         return x
 
     @property
+    @override
     def form(self) -> Form:
-        """The form of the relations' matrices, or that of a subclass's own methods."""
-        return MatrixForm() if self._has_queries_of(MatrixFactorization) else super().form
-
-    @override
-    def queries(self, heads: Tensor, relations: Tensor) -> Tensor:
-        return MatrixForm().queries(heads, relations)
-
-    @override
-    def queries_backward(self, heads: Tensor, relations: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
-        return MatrixForm().backward(heads, relations, grad)
-
-    @override
-    def head_queries(self, tails: Tensor, relations: Tensor) -> Tensor:
-        return MatrixForm().reverse.queries(tails, relations)
-
-    @override
-    def head_queries_backward(self, tails: Tensor, relations: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
-        return MatrixForm().reverse.backward(tails, relations, grad)
+        return MatrixForm()
 
     @override
     def query_moments(self, heads: Moments, relations: Tensor, weights: Tensor | None = None) -> Moments:

@@ -9,7 +9,7 @@ from pykeen.nn.modules import CrossEInteraction, DistMAInteraction, Interaction,
 from torch import Tensor
 from typing_extensions import override
 
-from .base import NotDecomposableError, check_real
+from .base import Family, NotDecomposableError, check_real
 from .matrices import check_identity
 from .trilinear import Layout, Term, TrilinearFactorization, with_one
 
@@ -17,7 +17,7 @@ from .trilinear import Layout, Term, TrilinearFactorization, with_one
 class SumFactorization(TrilinearFactorization):
     """Products of head and relation, or of relation and tail, and of head and tail: $[h, 1]$ and $[t, 1]$."""
 
-    family = "sum of products"
+    family = Family.SUM_OF_PRODUCTS
     feature_size = "d + 1"
     head_layout = tail_layout = Layout(1, 1)
 

@@ -62,7 +62,7 @@ def _describe(cls: type[Interaction], factorization: Factorization | type[Factor
     kind = factorization if isinstance(factorization, type) else type(factorization)
     cubic = " + |R|·m³" if issubclass(kind, MatrixFactorization) else ""
     exact = "yes" if factorization.condition is None else f"if {factorization.condition}"
-    return Row(cls, exact, factorization.family, factorization.feature_size, f"(|E| + |R|)·m²{cubic}")
+    return Row(cls, exact, factorization.family.value, factorization.feature_size, f"(|E| + |R|)·m²{cubic}")
 
 
 def format_markdown(rows: Iterable[Row]) -> str:

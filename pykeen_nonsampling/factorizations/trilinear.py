@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -63,6 +63,7 @@ class Term(NamedTuple):
     coefficient: float = 1.0
 
 
+@final
 @dataclass(frozen=True)
 class TrilinearForm(Form):
     r"""A sum of trilinear products of blocks, $\sum_b c_b \langle \phi_{i_b}, \rho_{k_b}, \psi_{j_b} \rangle$, as data."""
@@ -136,30 +137,9 @@ class TrilinearFactorization(Factorization):
     terms: Sequence[Term] = (Term(0, 0, 0),)
 
     @functools.cached_property
-    def trilinear_form(self) -> TrilinearForm:
-        """The form that layouts and terms define."""
-        return TrilinearForm(self.head_layout, self.relation_layout, self.tail_layout, tuple(self.terms))
-
-    @property
+    @override
     def form(self) -> Form:
-        """The form that layouts and terms define, or that of a subclass's own methods."""
-        return self.trilinear_form if self._has_queries_of(TrilinearFactorization) else super().form
-
-    @override
-    def queries(self, heads: Tensor, relations: Tensor) -> Tensor:
-        return self.trilinear_form.queries(heads, relations)
-
-    @override
-    def queries_backward(self, heads: Tensor, relations: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
-        return self.trilinear_form.backward(heads, relations, grad)
-
-    @override
-    def head_queries(self, tails: Tensor, relations: Tensor) -> Tensor:
-        return self.trilinear_form.reverse.queries(tails, relations)
-
-    @override
-    def head_queries_backward(self, tails: Tensor, relations: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
-        return self.trilinear_form.reverse.backward(tails, relations, grad)
+        return TrilinearForm(self.head_layout, self.relation_layout, self.tail_layout, tuple(self.terms))
 
     @override
     def query_moments(self, heads: Moments, relations: Tensor, weights: Tensor | None = None) -> Moments:

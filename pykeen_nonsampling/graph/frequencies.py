@@ -3,40 +3,50 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any, Protocol
 
 import torch
 from pykeen.triples import CoreTriplesFactory
 from torch import Tensor
 
-from ..distributed.group import Ranks
 from .index import TripleIndex
 
 
-class Census:
+class Processes(Protocol):
+    """Processes that count together."""
+
+    def add(self, *tensors: Tensor) -> None:
+        """Sum tensors over all processes, in place."""
+
+    def all_of(self, value: Any) -> list[Any]:
+        """Return the values of all processes."""
+
+
+class Frequencies:
     """How often everything occurs in a graph, which may be divided among processes. These count together."""
 
     def __init__(
         self,
         index: TripleIndex,
         other_end: TripleIndex | None = None,
-        ranks: Ranks | None = None,
+        group: Processes | None = None,
         inverse: bool = False,
     ):
-        """Initialize the census.
+        """Initialize the frequencies.
 
         :param index: the triples, from heads to tails; in each process, all tails of its queries
         :param other_end: the triples from tails to heads; in each process, all heads of its queries. If there is only one
             process, they follow from the index.
-        :param ranks: the processes
+        :param group: the processes; none, if there is only one
         :param inverse: whether half of the triples are the inverse ones of the others
         """
-        self.index, self._other_end, self._ranks = index, other_end, ranks or Ranks()
+        self.index, self._other_end, self._group = index, other_end, group
         self.inverse = inverse
         self.num_entities = index.num_entities
         self.num_relations = index.num_relations
 
     @classmethod
-    def of(cls, factory: CoreTriplesFactory) -> Census:
+    def of(cls, factory: CoreTriplesFactory) -> Frequencies:
         """Count what is in a factory."""
         index = TripleIndex.from_factory(factory, factory.num_entities, factory.num_relations)
         return cls(index, inverse=factory.create_inverse_triples)
@@ -47,8 +57,14 @@ class Census:
         return self.index.reverse() if self._other_end is None else self._other_end
 
     def _total(self, count: Tensor) -> Tensor:
-        self._ranks.add(count)
+        if self._group is not None:
+            self._group.add(count)
         return count
+
+    def count_together(self) -> None:
+        """Count everything that all processes count together, at the same time in each of them."""
+        for name in ("num_triples", "heads", "relations", "tails", "most_answers"):
+            getattr(self, name)
 
     @cached_property
     def num_triples(self) -> int:
@@ -79,7 +95,7 @@ class Census:
     def most_answers(self) -> int:
         """The largest number of tails that a head and a relation have, or of heads that a relation and a tail have."""
         here = max(int(x.max()) if len(x) else 0 for x in (self.index.counts, self._other_counts))
-        return max(self._ranks.all_of(here))
+        return here if self._group is None else max(self._group.all_of(here))
 
     @property
     def num_other_queries(self) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from ..factorizations import Family
 from ..ranking.candidates import CACHED_COLUMNS, CACHED_ROWS
 from ..sweeps.numba.order import limit_parts, query_block_size
 from ..sweeps.plain import block_size
@@ -85,7 +86,7 @@ class Outline:
     """What is known of a model without the memory for it."""
 
     #: the family of its factorization
-    family: str
+    family: Family
     #: whether its form is made of trilinear products
     trilinear: bool
     #: the bytes of all parameters, of those to train, of the largest one of these, and of those that no entity has
@@ -197,7 +198,7 @@ class Outline:
         :return: the outline
         """
         # the share of what grows with the square of the dimension
-        share = self.relation_features / max(1, self.features) if self.family == "full matrix" else 0.0
+        share = self.relation_features / max(1, self.features) if self.family is Family.FULL_MATRIX else 0.0
 
         def scale(size: int) -> int:
             return int(size * ((1 - share) * factor + share * factor**2))

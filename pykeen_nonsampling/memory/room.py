@@ -14,8 +14,8 @@ from pykeen.triples import CoreTriplesFactory
 
 from ..distributed.group import Ranks
 from ..distributed.shards import Sharding, check_dividable
+from ..free import free_memory
 from .dry_run import make_without_values, outline, outline_instance
-from .free import free_memory
 from .outline import PARTS, Outline, format_bytes
 from .task import Counts, Task, TaskOf
 

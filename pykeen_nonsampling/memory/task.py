@@ -12,10 +12,10 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..distributed.shards import Shard, Sharding
 from ..distributed.sweep import rows_at_once
-from ..graph.frequencies import Census
+from ..factorizations import Family
+from ..graph.frequencies import Frequencies
 from ..graph.index import TripleIndex
-from ..losses import AutomaticLoss, MomentLoss, NonSamplingLoss, StandardizedLoss, as_exponent
-from ..losses.weights import choose_loss, constant
+from ..losses import MomentLoss, as_exponent
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,8 @@ class Counts:
     num_ranks: int = 1
     #: whether half of the triples are the inverse ones of the others
     inverse: bool = False
+    #: the largest number of answers of a query, if it is known
+    most_answers: int = 1
 
     @property
     def density(self) -> float:
@@ -53,24 +55,24 @@ class Counts:
                 by_head, by_tail = factory.both_ends()
                 sizes_of_all = sharding.num_entities, factory.num_relations
                 ends = TripleIndex(by_head, *sizes_of_all), TripleIndex(by_tail.flip(1), *sizes_of_all)
-                known[sizes] = cls.of_census(Census(*ends, inverse=factory.create_inverse_triples), sharding)
+                known[sizes] = cls.of_frequencies(Frequencies(*ends, inverse=factory.create_inverse_triples), sharding)
             else:
-                known[sizes] = cls.of_census(Census.of(factory))
+                known[sizes] = cls.of_frequencies(Frequencies.of(factory))
         return known[sizes]
 
     @classmethod
-    def of_census(cls, census: Census, sharding: Sharding | None = None) -> Counts:
+    def of_frequencies(cls, frequencies: Frequencies, sharding: Sharding | None = None) -> Counts:
         """Take what has been counted, in this process.
 
-        :param census: the census
+        :param frequencies: the frequencies
         :param sharding: which process has which entities, if they are divided
         :return: the numbers
         """
-        index = census.index
+        index = frequencies.index
         rows = index.num_entities if sharding is None else sharding.num_rows
         fetched = 0 if sharding is None else min(index.num_entities, rows_at_once(rows))
-        queries = index.num_queries, census.num_other_queries
-        return cls(rows, index.num_relations, len(index), queries, fetched, inverse=census.inverse)
+        queries = index.num_queries, frequencies.num_other_queries
+        return cls(rows, index.num_relations, len(index), queries, fetched, inverse=frequencies.inverse)
 
     def parallel(self, num_ranks: int) -> Counts:
         """Return the numbers of one of several processes that each have all entities."""
@@ -108,41 +110,21 @@ class Task:
     optimizer_copies: int = 2
 
     @classmethod
-    def of(cls, loss: Any, family: str, counts: Counts, closed_world: bool = False, sides: int = 2) -> Task:
-        """Find out what a loss needs; what it leaves open has the default for graph and model.
+    def of(cls, loss: MomentLoss, closed_world: bool = False, sides: int = 2) -> Task:
+        """Find out what a loss needs.
 
-        :param loss: the loss; the one that suits, if there is none
-        :param family: the family of the model's factorization
-        :param counts: the numbers of the graph
+        :param loss: the loss, with all its weights
         :param closed_world: whether every triple that is not observed is a negative
         :param sides: the number of ends of triples that are predicted
         :return: the task
         """
-        if not isinstance(loss, MomentLoss):
-            loss = AutomaticLoss()
-        if isinstance(loss, AutomaticLoss):
-            suitable = choose_loss(counts.num_entities, counts.density, family)
-            loss = loss.become(NonSamplingLoss if closed_world else suitable)
-        standardized = isinstance(loss, StandardizedLoss)
-        regularization = "regularization" + (" in the closed world" if closed_world else "")
-        by_entity = [as_exponent(getattr(loss, name)) for name in ("head_weight", "tail_weight")]
-        defaults = {
-            "candidate_weight": 0.0 if standardized else constant("exponent of candidates", family),
-            "range_weight": constant("exponent of ranges", family),
-            "regularization_weight": constant(
-                "regularization of the standardized loss" if standardized else regularization, family
-            ),
-        }
-        candidates, ranges, regularized = (
-            bool(as_exponent(default if getattr(loss, name) is None else getattr(loss, name)))
-            for name, default in defaults.items()
-        )
+        by_entity = any(as_exponent(x) for x in (loss.head_weight, loss.tail_weight))
         return cls(
             closed_world=closed_world,
-            sides=1 if closed_world else sides,
-            weighted=any(by_entity) or (candidates and not closed_world),
-            ranges=ranges and not closed_world,
-            regularized=regularized,
+            sides=sides,
+            weighted=by_entity or bool(as_exponent(loss.candidate_weight) and not closed_world),
+            ranges=bool(loss.range_weight),
+            regularized=bool(loss.regularization_weight),
         )
 
     def with_optimizer(self, optimizer: torch.optim.Optimizer) -> Task:
@@ -156,4 +138,4 @@ class Task:
 
 
 #: From the family of a model's factorization, and the numbers of the graph, to what is trained
-TaskOf = Callable[[str, Counts], Task]
+TaskOf = Callable[[Family, Counts], Task]

@@ -15,9 +15,9 @@ from torch import Tensor
 from ..distributed.shards import find_sharding
 from ..factorizations import Factorization, NotDecomposableError
 from ..factorizations.features import Features, Vectors, factorize_model, features, represent
+from ..free import free_memory
 from ..graph.index import TripleIndex
 from ..graph.sides import Side
-from ..memory.free import free_memory
 
 #: Rows and columns of scores computed at once on a CPU: few enough for the cache to hold them while they are looked at, and
 #: enough for the matrix product. With all columns at once, it takes almost twice as long in MKL.

@@ -18,7 +18,7 @@ from typing_extensions import override
 from ..distributed.group import Ranks
 from ..distributed.shards import ShardingError, find_sharding
 from ..factorizations import Factorization, NotDecomposableError
-from ..memory.free import check_memory_budget
+from ..free import check_memory_budget
 from .candidates import Scorer
 from .ranks import Ranking, ShardedRanking
 

@@ -13,7 +13,7 @@ from pykeen.typing import LABEL_HEAD, LABEL_TAIL, InductiveMode, Target
 from torch import Tensor
 
 from ..factorizations import NotDecomposableError
-from ..memory.free import check_memory_budget
+from ..free import check_memory_budget
 from .candidates import End, Hidden, Scorer
 
 #: More candidates than asked for that the model scores, since the last ones may differ from the next by rounding only

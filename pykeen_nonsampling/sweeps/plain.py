@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
 from ..factorizations.moments import ScoreMoments
+from ..free import free_memory
 from ..graph.index import TripleIndex
 from ..losses.objective import Scores
-from ..memory.free import free_memory
 from .problem import Gradients, Problem
 from .products import Block, Products, products_for
 from .ranges import RangeProducts
@@ -58,6 +59,13 @@ class PlainSweep:
         self.products = products
         self._blocks: WeakKeyDictionary[TripleIndex, tuple[int, Sequence[Block]]] = WeakKeyDictionary()
         self._memory: dict[tuple[str, int], Tensor] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # without what is kept between sweeps
+        return type(self), (
+            self.memory_budget,
+            self.products,
+        )
 
     def __call__(self, problem: Problem, differentiate: bool) -> tuple[Tensor, Gradients | None]:
         """Sum the costs of a problem.
@@ -160,6 +168,9 @@ class PlainSweep:
             width = max(width, problem.relations.shape[1] // 2)
         known = self._blocks.get(index)
         if known is None or known[0] != width:
+            if self.memory_budget is None:
+                # asked for once, not for every batch
+                self.memory_budget = free_memory(given.device) // 4
             size = block_size(width, given.element_size(), given.device, self.memory_budget)
             known = self._blocks[index] = width, [Block(index, queries, size) for queries in index.blocks(size)]
         return known[1]

@@ -2,9 +2,9 @@
 
 from pykeen.training import training_loop_resolver
 
-from .base import FactorizedTrainingLoop
 from .closed_world import NonSamplingTrainingLoop
 from .local_closed_world import NonSamplingLCWATrainingLoop
+from .loop import FactorizedTrainingLoop
 
 __all__ = [
     "FactorizedTrainingLoop",

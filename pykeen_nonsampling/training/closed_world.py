@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
-from pykeen.triples import CoreTriplesFactory
-from pykeen.typing import LABEL_TAIL
+from pykeen.typing import LABEL_TAIL, Target
 from torch import Tensor
 from typing_extensions import override
 
+from ..factorizations import Weights
 from ..factorizations.features import Features
 from ..graph.batches import Batch
-from ..graph.frequencies import Census
+from ..graph.frequencies import Frequencies
 from ..graph.sides import Side
-from ..losses import MomentLoss, NonSamplingLoss
+from ..losses import MomentLoss
 from ..losses.objective import Objective, Scores
-from ..losses.weights import closed_world_defaults, weigh_closed_world
-from ..memory.task import Counts, Task
+from ..losses.weights import weigh_closed_world
 from ..sweeps.problem import Problem, sum_of_costs
-from .base import FactorizedTrainingLoop
+from .loop import FactorizedTrainingLoop, Run
 
 
 class NonSamplingTrainingLoop(FactorizedTrainingLoop):
@@ -41,10 +40,12 @@ class NonSamplingTrainingLoop(FactorizedTrainingLoop):
     with its share of the sum over all triples, so that the batches of an epoch add up to the whole loss.
     """
 
+    closed_world: ClassVar[bool] = True
+
     @override
     @classmethod
-    def plan_task(cls, loss: Any, family: str, counts: Counts, inverse: bool = False, target: Any = None) -> Task:
-        return Task.of(loss, family, counts, closed_world=True)
+    def targets(cls, inverse: bool, target: Any = None) -> Sequence[Target]:
+        return (LABEL_TAIL,)
 
     @override
     def _check_objective(self, objective: Objective) -> None:
@@ -55,33 +56,27 @@ class NonSamplingTrainingLoop(FactorizedTrainingLoop):
             )
 
     @override
-    def _suitable_loss(self, census: Census) -> type[MomentLoss]:
-        return NonSamplingLoss
-
-    @override
-    def _default_weights(self, loss: MomentLoss, census: Census) -> dict[str, float]:
-        return closed_world_defaults(loss, census, self._factorization.family)
-
-    @override
-    def _sides(self, census: Census, triples_factory: CoreTriplesFactory) -> Sequence[Side]:
-        weights = weigh_closed_world(self.loss, census.index, self._weights, self._weighter, self._dtype)
-        return [Side(LABEL_TAIL, census.index, weights)]
+    def _sides(
+        self, loss: MomentLoss, weights: Weights, frequencies: Frequencies, targets: Sequence[Target]
+    ) -> Sequence[Side]:
+        by_side = weigh_closed_world(loss, frequencies.index, weights, self._weighter, self._dtype)
+        return [Side(LABEL_TAIL, frequencies.index, by_side)]
 
     @override
     def _num_scores(self, batch: Batch) -> float:
         return batch.share * self.num_entities**2 * self.model.num_relations
 
     @override
-    def _sum(self, batch: Batch, features: Features, objective: Objective) -> Tensor:
+    def _sum(self, run: Run, batch: Batch, features: Features, objective: Objective) -> Tensor:
         heads, relations, tails = features
         (side,) = batch.sides
-        form, norm_weight = side.face(self._factorization.form), self.loss.duality_weight or 0.0
+        form, norm_weight = side.face(run.factorization.form), run.loss.duality_weight or 0.0
         problem = Problem(side, form, objective, heads, relations, tails, norm_weight=norm_weight)
         # what all triples cost is linear in their moments, as if they were the candidates of a single query
         all_triples = Scores(
             positives=heads.new_empty(0),
             query_index=torch.empty(0, dtype=torch.long, device=heads.device),
-            candidates=self._factorization.score_moments(heads, relations, tails, self._weights, self._moments),
+            candidates=run.factorization.score_moments(heads, relations, tails, run.weights, run.placement.moments),
             query_weights=side.weights.queries,
         )
-        return sum_of_costs(problem, self._sweep) + batch.share * objective.cost(all_triples)
+        return sum_of_costs(problem, run.sweep) + batch.share * objective.cost(all_triples)

@@ -6,22 +6,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from pykeen.triples import CoreTriplesFactory
 from pykeen.typing import LABEL_HEAD, LABEL_TAIL, Target
 from torch import Tensor
 from typing_extensions import override
 
+from ..factorizations import Weights
 from ..factorizations.features import Features
 from ..factorizations.moments import Moments
 from ..graph.batches import Batch
-from ..graph.frequencies import Census
+from ..graph.frequencies import Frequencies
 from ..graph.sides import Side
 from ..losses import MomentLoss
 from ..losses.objective import Objective
-from ..losses.weights import local_closed_world_defaults, suitable_loss, weigh_local_closed_world
-from ..memory.task import Counts, Task
+from ..losses.weights import weigh_local_closed_world
 from ..sweeps.problem import Problem, sum_of_costs
-from .base import FactorizedTrainingLoop
+from .loop import FactorizedTrainingLoop, Run
 
 #: The ends of a triple, by all names that PyKEEN's LCWA training loop has for them
 TARGETS: dict[object, tuple[Target, ...]] = {
@@ -51,8 +50,9 @@ class NonSamplingLCWATrainingLoop(FactorizedTrainingLoop):
     with all of their negatives, so that the batches of an epoch add up to the whole loss.
     """
 
+    closed_world: ClassVar[bool] = False
+
     loss_hpo_default: ClassVar[Mapping[str, Any]] = {
-        **FactorizedTrainingLoop.loss_hpo_default,
         "query_weight": {"type": float, "low": -0.5, "high": 1.0, "q": 0.25},
         "candidate_weight": {"type": float, "low": -0.5, "high": 1.5, "q": 0.25},
         "range_weight": {"type": float, "low": 0.0, "high": 0.5, "q": 0.25},
@@ -78,24 +78,20 @@ class NonSamplingLCWATrainingLoop(FactorizedTrainingLoop):
 
     @override
     @classmethod
-    def plan_task(cls, loss: Any, family: str, counts: Counts, inverse: bool = False, target: Any = None) -> Task:
-        return Task.of(loss, family, counts, sides=len(_targets(inverse, target)))
+    def targets(cls, inverse: bool, target: Any = None) -> Sequence[Target]:
+        # with inverse triples, the heads are the tails of these
+        default = LABEL_TAIL if inverse else "both"
+        return TARGETS[default if target is None else target]
 
     @override
-    def _suitable_loss(self, census: Census) -> type[MomentLoss]:
-        return suitable_loss(census, self._factorization.family)
-
-    @override
-    def _default_weights(self, loss: MomentLoss, census: Census) -> dict[str, float]:
-        return local_closed_world_defaults(loss, census, self._factorization.family, self._num_features)
-
-    @override
-    def _sides(self, census: Census, triples_factory: CoreTriplesFactory) -> Sequence[Side]:
+    def _sides(
+        self, loss: MomentLoss, weights: Weights, frequencies: Frequencies, targets: Sequence[Target]
+    ) -> Sequence[Side]:
         sides = []
-        for target in _targets(triples_factory.create_inverse_triples, self.target):
-            side = Side(target, census.other_end if target == LABEL_HEAD else census.index)
-            weights = weigh_local_closed_world(self.loss, side, census, self._weights, self._weighter, self._dtype)
-            sides.append(replace(side, weights=weights))
+        for target in targets:
+            side = Side(target, frequencies.other_end if target == LABEL_HEAD else frequencies.index)
+            by_side = weigh_local_closed_world(loss, side, frequencies, weights, self._weighter, self._dtype)
+            sides.append(replace(side, weights=by_side))
         return sides
 
     @override
@@ -103,16 +99,15 @@ class NonSamplingLCWATrainingLoop(FactorizedTrainingLoop):
         return batch.num_queries * self.num_entities
 
     @override
-    def _check(self, all_features: Features) -> None:
-        super()._check(all_features)
-        sides = next(iter(self._indexed.values()))[1].sides
-        if any(side.target == LABEL_HEAD for side in sides):
-            self._factorization.check_head_queries(*all_features)
+    def _check(self, run: Run, all_features: Features) -> None:
+        super()._check(run, all_features)
+        if any(side.target == LABEL_HEAD for side in run.batch.sides):
+            run.factorization.check_head_queries(*all_features)
 
     @override
-    def _sum(self, batch: Batch, features: Features, objective: Objective) -> Tensor:
+    def _sum(self, run: Run, batch: Batch, features: Features, objective: Objective) -> Tensor:
         heads, relations, tails = features
-        total = heads.new_zeros(())
+        total, norm_weight = heads.new_zeros(()), run.loss.duality_weight or 0.0
         candidates: Moments | None = None
         used: Tensor | None = None
         for side in batch.sides:
@@ -120,14 +115,8 @@ class NonSamplingLCWATrainingLoop(FactorizedTrainingLoop):
             weights = side.weights.candidates
             # most models have the same features for heads and tails, so one Gram matrix is enough
             if candidates is None or heads is not tails or weights is not used:
-                candidates, used = self._moments(answers, weights), weights
-            form = side.face(self._factorization.form)
-            problem = Problem(side, form, objective, given, relations, answers, candidates, self.loss.duality_weight or 0.0)
-            total = total + sum_of_costs(problem, self._sweep)
+                candidates, used = run.placement.moments(answers, weights), weights
+            form = side.face(run.factorization.form)
+            problem = Problem(side, form, objective, given, relations, answers, candidates, norm_weight)
+            total = total + sum_of_costs(problem, run.sweep)
         return total
-
-
-def _targets(inverse: bool, target: Target | int | None) -> Sequence[Target]:
-    """List the ends of triples to predict. With inverse triples, the heads are the tails of these."""
-    default = LABEL_TAIL if inverse else "both"
-    return TARGETS[default if target is None else target]

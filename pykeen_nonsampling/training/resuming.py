@@ -18,9 +18,8 @@ from pykeen.triples import CoreTriplesFactory
 from torch.optim.lr_scheduler import CosineAnnealingLR
 from typing_extensions import override
 
-from .. import _compat
+from .. import _compat, checkpoints
 from ..graph.batches import Batch
-from . import checkpoints
 from .fingerprint import describe_model, differences, plain
 
 logger = logging.getLogger(__name__)

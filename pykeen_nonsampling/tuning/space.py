@@ -18,10 +18,13 @@ from pykeen.losses import loss_resolver
 from pykeen.models import Model, model_resolver
 
 from ..defaults import learning_rate, model_defaults
-from ..hpo import LEARNING_RATES, default_loss, fits, known_losses, limit_sizes, loss_ranges
+from ..factorizations import Family
+from ..free import free_memory
+from ..graph.frequencies import Frequencies
+from ..hpo import LEARNING_RATES, fits, known_losses, limit_sizes, loss_ranges
 from ..losses import MomentLoss
+from ..losses.automatic import choose_loss
 from ..memory.dry_run import outline
-from ..memory.free import free_memory
 from ..memory.outline import Outline
 from ..training import NonSamplingLCWATrainingLoop
 
@@ -111,7 +114,7 @@ class Space:
         memory = free_memory(torch.device("cpu")) // 2
         #: the largest dimension of each model that fits the memory
         self.dimensions: dict[str, int] = {}
-        self.families: dict[str, str] = {}
+        self.families: dict[str, Family] = {}
         for name in self.classes:
             self.families[name] = self._outline(name, 1, inverse=True).family
 
@@ -142,7 +145,8 @@ class Space:
 
     def default(self, model: str) -> dict[str, Any]:
         """Return the parameters of a trial with the defaults of a model."""
-        loss = default_loss(NonSamplingLCWATrainingLoop, self.graph.datasets[False].training, self.families[model])
+        frequencies = Frequencies.of(self.graph.datasets[False].training)
+        loss = choose_loss(frequencies, self.families[model], closed_world=False)
         return dict(
             model=model,
             loss=loss_resolver.normalize_cls(loss),
@@ -237,9 +241,9 @@ class Space:
         )
 
 
-def _prefix(loss: str, family: str) -> str:
+def _prefix(loss: str, family: Family) -> str:
     """Name the parameters of a loss, whose ranges depend on the family of the model."""
-    return f"{loss} of {family}"
+    return f"{loss} of {family.value}"
 
 
 def _step(value: float, space: Mapping[str, Any], size: float) -> float:

@@ -19,7 +19,7 @@ from pykeen.pipeline import PipelineResult, pipeline
 from pykeen.training import TrainingCallback
 from typing_extensions import override
 
-from ..memory.free import free_memory
+from ..free import free_memory
 from ..ranking.evaluator import FactorizedRankBasedEvaluator
 from .space import LAST, METRICS, Space
 from .trials import UNFINISHED, Trials, mrr

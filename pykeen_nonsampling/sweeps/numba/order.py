@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ...free import free_memory
 from ...graph.index import QUERY_COST, TripleIndex, expand_ranges
 from ...graph.sides import SideWeights
-from ...memory.free import free_memory
 
 #: The number of elements of a matrix of queries: three of these, in single precision, fit a last-level cache
 CACHED_ELEMENTS = 2**20

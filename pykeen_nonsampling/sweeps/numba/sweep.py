@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -46,6 +47,11 @@ class FusedSweep:
         self.memory_budget = memory_budget
         self.plain = PlainSweep(memory_budget)
         self._plans: WeakKeyDictionary[TripleIndex, Plan] = WeakKeyDictionary()
+        self._sizes: dict[tuple[int, int], int] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # without what is kept between sweeps
+        return type(self), (self.memory_budget,)
 
     @staticmethod
     def applies(problem: Problem) -> bool:
@@ -107,7 +113,11 @@ class FusedSweep:
     def _size(self, problem: Problem) -> int:
         """Determine the number of queries in a block."""
         x = problem.answers
-        return query_block_size(x.shape[1], x.element_size(), self.memory_budget)
+        key = x.shape[1], x.element_size()
+        # asked for once: it depends on the free memory, which takes as long to find out as a step on a small graph
+        if key not in self._sizes:
+            self._sizes[key] = query_block_size(*key, self.memory_budget)
+        return self._sizes[key]
 
 
 def _solve(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from ..validation import as_integer
+from .validation import as_integer
 
 #: If nothing tells how much memory there is
 UNKNOWN = 2**30
