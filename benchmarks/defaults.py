@@ -15,7 +15,6 @@ that was found for the graph.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -32,12 +31,14 @@ from pykeen.datasets.base import EagerDataset, PathDataset
 from pykeen.pipeline import pipeline
 from pykeen.triples import CoreTriplesFactory
 
+from pykeen_nonsampling.cli.curves import MRR
 from pykeen_nonsampling.defaults import LEARNING_RATE
 from pykeen_nonsampling.factorizations import Family
 from pykeen_nonsampling.losses import constants as weighting
 from pykeen_nonsampling.training import NonSamplingLCWATrainingLoop
 
-MRR = "both.realistic.inverse_harmonic_mean_rank"
+from .results import add_row, file_option, read_rows
+
 PRODUCTS, DISTANCES = ("ComplEx", "DistMult"), ("TransE", "RotatE")
 
 #: Never, and always: limits of the number of entities for which the standardized loss is chosen
@@ -250,13 +251,7 @@ def train(dataset: Dataset, model: str, rule: Mapping[str, float], dim: int, epo
     )
 
 
-FILE = click.option(
-    "--file",
-    "path",
-    type=click.Path(dir_okay=False, path_type=Path),
-    default="docs/benchmark/defaults.jsonl",
-    show_default=True,
-)
+FILE = file_option("defaults.jsonl")
 
 
 @click.group(name="defaults")
@@ -276,7 +271,7 @@ def command() -> None:
 @click.option("--dim", default=64, show_default=True)
 @click.option("--epochs", default=60, show_default=True)
 def run(
-    path: Path,
+    file: Path,
     more: Path | None,
     names: tuple[str, ...],
     models: tuple[str, ...],
@@ -295,17 +290,11 @@ def run(
             group, rules = next((group, rules) for group, rules in RULES.items() if model in group)
             for rule, constants in {**rules, **randomize(number, group)}.items():
                 key = dict(graph=name, model=model, rule=rule, dim=dim, epochs=epochs)
-                if (chosen and rule not in chosen) or any(key.items() <= row.items() for row in read_rows(path)):
+                if (chosen and rule not in chosen) or any(key.items() <= row.items() for row in read_rows(file)):
                     continue
                 row = {**key, **train(dataset, model, constants, dim, epochs)}
-                with path.open("a") as file:
-                    file.write(json.dumps(row, ensure_ascii=False) + "\n")
+                add_row(file, row)
                 click.echo(f"{name} {model} {rule}: {row['mrr']}")
-
-
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Read the results so far."""
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def shares(rows: Sequence[Mapping[str, Any]], model: str) -> dict[str, dict[str, float]]:
@@ -331,9 +320,9 @@ def shares(rows: Sequence[Mapping[str, Any]], model: str) -> dict[str, dict[str,
 
 @command.command()
 @FILE
-def report(path: Path) -> None:
+def report(file: Path) -> None:
     """Print what rules reach on graphs that they were not chosen for, as a table in Markdown."""
-    rows = read_rows(path)
+    rows = read_rows(file)
     models = [model for model in (*PRODUCTS, *DISTANCES) if any(row["model"] == model for row in rows)]
     graphs = [name for name in make_graphs(Path()) if any(row["graph"] == name for row in rows)]
     columns: dict[str, dict[str, float]] = {}

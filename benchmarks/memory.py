@@ -32,8 +32,7 @@ from pykeen_nonsampling.cli.stopwatch import Stopwatch
 from pykeen_nonsampling.defaults import model_defaults
 
 from .peak import in_new_process, reset_peak, resident_bytes
-
-FILE = Path(__file__).parents[1] / "docs" / "benchmark" / "planning.jsonl"
+from .results import file_option, read_rows
 
 LARGE = dict(dataset="syntheticgraph", dataset_kwargs=dict(num_entities=200_000, num_relations=100, num_triples=2_000_000))
 
@@ -114,9 +113,7 @@ def print_table(rows: list[dict[str, Any]]) -> None:
         )
 
 
-FILE_OPTION = click.option(
-    "--file", type=click.Path(dir_okay=False, path_type=Path), default=FILE, show_default=True, help="The file for results."
-)
+FILE = file_option("planning.jsonl")
 
 
 @click.group(name="memory")
@@ -125,7 +122,7 @@ def command() -> None:
 
 
 @command.command()
-@FILE_OPTION
+@FILE
 @click.option("--only", type=int, multiple=True, help="The positions of some configurations, to leave out the others.")
 def run(file: Path, only: tuple[int, ...]) -> None:
     """Train all configurations, and write estimates and measurements."""
@@ -139,7 +136,7 @@ def run(file: Path, only: tuple[int, ...]) -> None:
 
 
 @command.command()
-@FILE_OPTION
+@FILE
 def report(file: Path) -> None:
     """Print all results as a table in Markdown."""
-    print_table([json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()])
+    print_table(read_rows(file))

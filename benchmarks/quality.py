@@ -32,9 +32,8 @@ from pykeen.training import training_loop_resolver
 
 from pykeen_nonsampling._compat import cheap_garbage_collection
 from pykeen_nonsampling.cli.console import POSITIVE, check_evaluation, check_matplotlib, load, lookup, silence
-from pykeen_nonsampling.cli.curves import SECONDS, train_with_curve
+from pykeen_nonsampling.cli.curves import SECONDS, plot_curves, train_with_curve
 from pykeen_nonsampling.cli.files import check_free, check_writable, force_option
-from pykeen_nonsampling.cli.plots import plot_curves
 from pykeen_nonsampling.cli.stopwatch import OutOfTime
 from pykeen_nonsampling.defaults import is_ours, learning_rate, model_defaults
 from pykeen_nonsampling.factorizations import Family
@@ -46,10 +45,10 @@ from pykeen_nonsampling.losses.automatic import choose_loss
 from pykeen_nonsampling.memory.dry_run import outline
 from pykeen_nonsampling.training import FactorizedTrainingLoop
 
-from .curves import TimedCurve, choose_clock
 from .machine import machine
 from .options import output_option
 from .subject import check_model
+from .timed_curve import TimedCurve, choose_clock
 
 LOOPS = ("nonsamplinglcwa", "nonsampling", "lcwa", "slcwa")
 

@@ -17,7 +17,6 @@ a table of what large graphs would take, computed from counts of bytes and opera
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from datetime import timedelta
@@ -39,8 +38,7 @@ from pykeen_nonsampling.memory.task import Counts
 from pykeen_nonsampling.memory.traffic import estimate_traffic
 
 from .peak import reset_peak, resident_bytes
-
-FILE = Path(__file__).parents[1] / "docs" / "benchmark" / "sharding.jsonl"
+from .results import add_row, file_option, read_rows
 
 
 def draw(entities: int, relations: int, triples: int) -> CoreTriplesFactory:
@@ -118,9 +116,7 @@ CORES, OPERATIONS, VISITS, BANDWIDTH = 16, 100e9, 1e6, 1e9
 DIM = 128
 
 
-FILE_OPTION = click.option(
-    "--file", type=click.Path(dir_okay=False, path_type=Path), default=FILE, show_default=True, help="The file for results."
-)
+FILE = file_option("sharding.jsonl")
 
 
 @click.group(name="shards")
@@ -136,7 +132,7 @@ def command() -> None:
 @click.option("--loop", default="nonsampling", show_default=True)
 @click.option("--dim", type=int, default=32, show_default=True)
 @click.option("--epochs", type=int, default=2, show_default=True)
-@FILE_OPTION
+@FILE
 def run(entities: int, relations: int, triples: int, model: str, loop: str, dim: int, epochs: int, file: Path) -> None:
     """Train in the processes that torchrun has started, and add the result."""
     logging.disable(logging.WARNING)
@@ -147,16 +143,15 @@ def run(entities: int, relations: int, triples: int, model: str, loop: str, dim:
         each = ranks.all_of(measure(ranks, model, loop, dim, epochs, (entities, relations, triples)))
         if ranks.is_first:
             row = dict(entities=entities, relations=relations, triples=triples, model=model, loop=loop, dim=dim, each=each)
-            with file.open("a", encoding="utf-8") as lines:
-                lines.write(f"{json.dumps(row)}\n")
+            add_row(file, row)
             print_table([row])
 
 
 @command.command()
-@FILE_OPTION
+@FILE
 def report(file: Path) -> None:
     """Print all results as a table in Markdown."""
-    print_table([json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()])
+    print_table(read_rows(file))
 
 
 @command.command()

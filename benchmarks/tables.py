@@ -14,8 +14,7 @@ from pathlib import Path
 
 import click
 
-RESULTS = Path(__file__).parents[1] / "docs" / "benchmark"
-FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+from .results import file_option
 
 
 def format_seconds(seconds: float) -> str:
@@ -61,7 +60,7 @@ def command() -> None:
 
 
 @command.command()
-@click.option("--file", type=FILE, default=RESULTS / "benchmark.json", show_default=True, help="What speed has written.")
+@file_option("benchmark.json")
 def speed(file: Path) -> None:
     """Print the times of training and evaluation."""
     results = json.loads(file.read_text(encoding="utf-8"))["results"]
@@ -72,7 +71,7 @@ def speed(file: Path) -> None:
 
 
 @command.command()
-@click.option("--file", type=FILE, default=RESULTS / "scaling.json", show_default=True, help="What ranks has written.")
+@file_option("scaling.json")
 def ranks(file: Path) -> None:
     """Print what several processes gain, with both ways to share the work."""
     click.echo("| model | d | processes | | epoch | speed-up | efficiency | sent per epoch | memory of each |")

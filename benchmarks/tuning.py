@@ -25,19 +25,15 @@ from pykeen.pipeline import pipeline
 from pykeen.triples import CoreTriplesFactory
 
 from pykeen_nonsampling.cli import main as cli
+from pykeen_nonsampling.cli.curves import MRR
 
-from .defaults import MRR, make_graphs, read_rows
+from .defaults import make_graphs
+from .results import add_row, file_option, read_rows
 
 #: The graphs whose test triples have entities that do not occur in training, by their names in PyKEEN
 INCOMPLETE = {"FB15k-237": "fb15k237", "WN18RR": "wn18rr"}
 
-FILE = click.option(
-    "--file",
-    "path",
-    type=click.Path(dir_okay=False, path_type=Path),
-    default="docs/benchmark/tuning.jsonl",
-    show_default=True,
-)
+FILE = file_option("tuning.jsonl")
 
 
 def write_triples(factory: CoreTriplesFactory, path: Path) -> Path:
@@ -87,7 +83,7 @@ def command() -> None:
 @click.option("--dim", default=200, show_default=True)
 @click.option("--epochs", default=100, show_default=True)
 def run(
-    path: Path,
+    file: Path,
     more: Path | None,
     names: tuple[str, ...],
     minutes: float,
@@ -100,24 +96,23 @@ def run(
     for name in make_graphs(more):
         threads = torch.get_num_threads()
         key = dict(graph=name, minutes=minutes, models=list(models), dim=dim, epochs=epochs, threads=threads)
-        if (names and name not in names) or any(key.items() <= row.items() for row in read_rows(path)):
+        if (names and name not in names) or any(key.items() <= row.items() for row in read_rows(file)):
             continue
         options = [f"--minutes={minutes}", f"--dim={dim}", f"--epochs={epochs}", *(f"--model={model}" for model in models)]
         with TemporaryDirectory() as directory:
             row = {**key, **search(name, more, Path(directory), options)}
-        with path.open("a") as file:
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        add_row(file, row)
 
 
 @command.command()
 @FILE
-def report(path: Path) -> None:
+def report(file: Path) -> None:
     """Print all searches as a table in Markdown."""
     order = list(make_graphs(Path()))
     metrics = ("defaults, validation", "found, validation", "found, test")
     columns = ("graph", "models", "minutes", "threads", "trials", *metrics, "best")
     click.echo(f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|")
-    for row in sorted(read_rows(path), key=lambda row: (row["minutes"], order.index(row["graph"]))):
+    for row in sorted(read_rows(file), key=lambda row: (row["minutes"], order.index(row["graph"]))):
         models = ", ".join(row["models"]) or "default"
         gain = row["validation"] / row["default"] - 1
         test = row.get("all_test", row["test"])

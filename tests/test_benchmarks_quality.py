@@ -14,8 +14,8 @@ from pykeen.models import DistMult
 from pykeen.training import SLCWATrainingLoop
 
 from benchmarks.__main__ import main
-from benchmarks.curves import TimedCurve
 from benchmarks.quality import LOOPS, Quality, QualitySettings
+from benchmarks.timed_curve import TimedCurve
 from pykeen_nonsampling.cli.curves import SECONDS
 from pykeen_nonsampling.cli.stopwatch import OutOfTime
 

@@ -24,9 +24,9 @@ from pykeen_nonsampling.defaults import model_defaults
 from pykeen_nonsampling.ranking.evaluator import FactorizedRankBasedEvaluator
 from pykeen_nonsampling.ranking.predict import predict_targets
 
-from ..curves import choose_clock
 from ..quality import Quality, QualitySettings
 from ..subject import OPTIMIZER
+from ..timed_curve import choose_clock
 from . import paper
 from .plan import DEFAULTS, SAMPLED, Query, Run, Search, Training, find_configuration
 

@@ -16,9 +16,8 @@ from pykeen.models import model_resolver
 from pykeen.training import NonFiniteLossError
 
 from .console import POSITIVE, check_evaluation, check_literals, check_matplotlib, load, lookup, silence
-from .curves import MRR, SECONDS, LearningCurve, train_with_curve
+from .curves import MRR, SECONDS, LearningCurve, plot_curves, train_with_curve
 from .files import TRIPLES, check_free, check_triples, check_writable, force_option
-from .plots import plot_curves
 
 #: the column of each metric, and its name in PyKEEN
 METRICS: Mapping[str, str] = {
