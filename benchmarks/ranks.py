@@ -32,7 +32,7 @@ from pykeen_nonsampling.cli.files import check_free, check_writable, force_optio
 from pykeen_nonsampling.cli.stopwatch import Stopwatch
 from pykeen_nonsampling.datasets import SyntheticGraph
 from pykeen_nonsampling.defaults import model_defaults
-from pykeen_nonsampling.distributed.group import RankError, Ranks
+from pykeen_nonsampling.distributed.group import Group, GroupError
 from pykeen_nonsampling.distributed.shards import Sharding, ShardingError, divide
 from pykeen_nonsampling.memory.outline import format_bytes
 from pykeen_nonsampling.memory.room import check_divided
@@ -102,7 +102,7 @@ def check_ranks(ranks: Sequence[int], num_entities: int) -> None:
     if not distributed.is_available():
         raise click.UsageError("Several processes need a PyTorch with torch.distributed, which this one was built without.")
     try:
-        Sharding(num_entities, Ranks(size=max(ranks)))
+        Sharding(num_entities, Group(size=max(ranks)))
     except ShardingError as error:
         raise click.BadParameter(str(error), param_hint="RANKS") from error
 
@@ -168,7 +168,7 @@ class Scaling:
             wait(futures)
             errors = [error for future in futures if (error := future.exception()) is not None]
             # the one that says why, if others have only waited for it
-            for error in sorted(errors, key=lambda error: isinstance(error, RankError)):
+            for error in sorted(errors, key=lambda error: isinstance(error, GroupError)):
                 raise error
             # the slowest and largest one counts
             return Measurement(*map(max, zip(*(future.result() for future in futures), strict=True)))
@@ -297,7 +297,7 @@ def _train(
         factory = None if triples is None else CoreTriplesFactory(torch.as_tensor(triples), num_entities, num_relations)
         before = reset_peak()
         if trial.sharded or factory is None:
-            factory = divide(factory, Ranks.current())
+            factory = divide(factory, Group.current())
         loop = _train_epochs(trial, factory, EPOCHS)
         return Measurement(loop.watch.epoch_seconds(), loop.num_bytes, max(0, resident_bytes("VmHWM") - before))
     finally:
@@ -351,7 +351,7 @@ def command(
             "A process has died, perhaps for want of memory. Use fewer processes or dimensions; pykeen-nonsampling plan "
             "--ranks estimates what each needs."
         ) from error
-    except (RankError, ValueError) as error:
+    except (GroupError, ValueError) as error:
         raise click.ClickException(str(error)) from error
     scaling.write(json_path)
     click.echo(f"\n{scaling.format_table()}\n")

@@ -31,7 +31,7 @@ from pykeen.training import training_loop_resolver
 from pykeen.triples import CoreTriplesFactory
 
 from pykeen_nonsampling.defaults import model_defaults
-from pykeen_nonsampling.distributed.group import Ranks, join
+from pykeen_nonsampling.distributed.group import Group, join
 from pykeen_nonsampling.distributed.shards import divide
 from pykeen_nonsampling.memory.dry_run import outline as outline_model
 from pykeen_nonsampling.memory.task import Counts
@@ -53,11 +53,11 @@ def draw(entities: int, relations: int, triples: int) -> CoreTriplesFactory:
     return CoreTriplesFactory(torch.stack(columns, dim=-1), entities, relations)
 
 
-def measure(ranks: Ranks, model: str, loop: str, dim: int, epochs: int, sizes: tuple[int, int, int]) -> dict[str, Any]:
+def measure(group: Group, model: str, loop: str, dim: int, epochs: int, sizes: tuple[int, int, int]) -> dict[str, Any]:
     """Train for some epochs, and return what it took in this process."""
     before = resident_bytes("VmRSS")
     began = time.perf_counter()
-    shard = divide(draw(*sizes) if ranks.is_first else None, ranks)
+    shard = divide(draw(*sizes) if group.is_first else None, group)
     divided = time.perf_counter() - began
     reading = resident_bytes("VmHWM") - before
     reset_peak()
@@ -136,12 +136,12 @@ def command() -> None:
 def run(entities: int, relations: int, triples: int, model: str, loop: str, dim: int, epochs: int, file: Path) -> None:
     """Train in the processes that torchrun has started, and add the result."""
     logging.disable(logging.WARNING)
-    with join(timeout=timedelta(minutes=30)) as ranks:
+    with join(timeout=timedelta(minutes=30)) as group:
         # what exists once per process, such as libraries and compiled loops, does not count
-        measure(ranks, model, loop, 4, 1, (1000, 3, 5000))
+        measure(group, model, loop, 4, 1, (1000, 3, 5000))
         reset_peak()
-        each = ranks.all_of(measure(ranks, model, loop, dim, epochs, (entities, relations, triples)))
-        if ranks.is_first:
+        each = group.all_of(measure(group, model, loop, dim, epochs, (entities, relations, triples)))
+        if group.is_first:
             row = dict(entities=entities, relations=relations, triples=triples, model=model, loop=loop, dim=dim, each=each)
             add_row(file, row)
             print_table([row])

@@ -84,9 +84,12 @@ def ask(process: subprocess.Popen[str], question: dict[str, Any]) -> float:
     """Put one question to one version."""
     assert process.stdin is not None  # noqa: S101
     assert process.stdout is not None  # noqa: S101
-    process.stdin.write(json.dumps(question) + "\n")
-    process.stdin.flush()
-    answer = process.stdout.readline()
+    try:
+        process.stdin.write(json.dumps(question) + "\n")
+        process.stdin.flush()
+        answer = process.stdout.readline()
+    except BrokenPipeError:
+        answer = ""
     if not answer:
         raise click.ClickException(f"{process.args!r} has ended; see its messages above.")
     return float(json.loads(answer)["seconds"])

@@ -19,12 +19,14 @@ from pykeen_nonsampling import NonSamplingLCWATrainingLoop, SyntheticGraph
 from pykeen_nonsampling import free as memory
 from pykeen_nonsampling.defaults import model_defaults
 from pykeen_nonsampling.free import free_memory
+from pykeen_nonsampling.graph.index import TripleIndex
 from pykeen_nonsampling.hpo import fits
 from pykeen_nonsampling.memory import room
 from pykeen_nonsampling.memory.dry_run import outline, outline_instance
 from pykeen_nonsampling.memory.outline import format_bytes
 from pykeen_nonsampling.memory.room import largest_dimension
 from pykeen_nonsampling.memory.task import Counts, Task
+from pykeen_nonsampling.sweeps.numba.order import Plan
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
 
@@ -161,6 +163,19 @@ class TestEstimate:
         assert outlined.parameters == sum(x.numel() * x.element_size() for x in made.parameters())
         assert outlined.counts == Counts(14, 55, 1592, (471, 438))
 
+    def test_an_index_and_a_plan_have_as_many_bytes_as_they_say(self) -> None:
+        index = TripleIndex.from_factory(Nations().training, 14, 55)
+        n, q, a = len(index), index.num_queries, index.reverse().num_queries
+        plan = Plan(index, parts=1)
+
+        def count(*tensors: torch.Tensor) -> int:
+            return sum(x.nbytes for x in tensors)
+
+        # offsets have one more element
+        assert count(index.pairs, index.offsets, index.answers) == TripleIndex.TRIPLE_BYTES * n + index.QUERY_BYTES * q + 8
+        tensors = [x for x in vars(plan).values() if isinstance(x, torch.Tensor)]
+        assert count(*tensors) == Plan.TRIPLE_BYTES * n + Plan.QUERY_BYTES * q + Plan.ANSWER_BYTES * a + 2 * 8
+
     def test_outline_of_a_huge_model_takes_no_memory(self) -> None:
         huge = outline(CP, {**model_defaults(CP), "embedding_dim": 100_000, "rank": 10_000}, Nations().training)
         assert huge.width == 10**9
@@ -218,6 +233,13 @@ class TestRefusal:
         with pytest.raises(ValueError, match=f"Use at most {largest} dimensions"):
             pipeline(**self.settings, training_loop=loop, model_kwargs=dict(embedding_dim=largest + 1))
 
+    def test_the_size_of_a_run_is_judged_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        calls: list[Any] = []
+        monkeypatch.setattr(room, "free_memory", lambda device: calls.append(device) or 2**24)
+        pipeline(**self.settings, training_loop="nonsamplinglcwa", model_kwargs=dict(embedding_dim=50))
+        assert len(calls) == 1
+        assert room.known_room.get() is None
+
     def test_training_loops_refuse(self, monkeypatch: pytest.MonkeyPatch) -> None:
         nations = Nations().training
         loop = NonSamplingLCWATrainingLoop(
@@ -234,7 +256,7 @@ class TestRefusal:
         )
         counts = Counts.of(large)
         least = room.check_room(loop, counts, Task())
-        assert least == 2**40
+        assert least.memory_budget == 2**40
         outlined = outline_instance(loop, counts, Task(sides=2))
         space = outlined.memory(memory_budget=1).training + 1000
         monkeypatch.setattr(room, "free_memory", lambda _: space)

@@ -133,7 +133,7 @@ def test_pykeen_works_although_the_plugin_is_broken(tmp_path: Path) -> None:
     printed = run(sys.executable, "-c", FORKS, code, *directories, cwd=tmp_path).splitlines()
     for added, message, reason in zip(printed[::2], printed[1::2], reasons.values(), strict=True):
         assert not {"NonSamplingTrainingLoop", "pipeline", "hpo_pipeline"} & set(literal_eval(added))
-        assert f"PyKEEN does without it: {reason}. If `pip check` finds" in message
+        assert f"failed to load and was skipped: {reason}. If `pip check` finds" in message
         assert "`pip install --force-reinstall --no-deps pykeen-nonsampling`" in message
 
 

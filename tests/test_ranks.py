@@ -16,7 +16,7 @@ from rank_script import CASES
 from restart_script import CONFIGURATION
 
 from pykeen_nonsampling.cli import main
-from pykeen_nonsampling.distributed.group import Ranks
+from pykeen_nonsampling.distributed.group import Group
 from pykeen_nonsampling.graph.batches import Batch
 from pykeen_nonsampling.graph.index import TripleIndex
 from pykeen_nonsampling.graph.sides import Side
@@ -109,5 +109,5 @@ class TestDivision:
         assert max(loads) <= whole.num_queries / parts + 4
 
     def test_rows(self) -> None:
-        rows = [Ranks(i, 3).rows(10) for i in range(3)]
+        rows = [Group(i, 3).rows(10) for i in range(3)]
         assert [x for part in rows for x in range(10)[part]] == list(range(10))

@@ -39,6 +39,9 @@ class TripleIndex:
     num_entities: int
     num_relations: int
 
+    #: the bytes of a triple and of a query
+    TRIPLE_BYTES, QUERY_BYTES = 8, 24
+
     def __init__(self, triples: Tensor, num_entities: int, num_relations: int):
         """Index triples.
 

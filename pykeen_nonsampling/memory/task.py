@@ -10,7 +10,7 @@ import torch
 from pykeen.triples import CoreTriplesFactory
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from ..distributed.shards import Shard, Sharding
+from ..distributed.shards import Sharding, TriplesShard
 from ..distributed.sweep import rows_at_once
 from ..factorizations import Family
 from ..graph.frequencies import Frequencies
@@ -50,7 +50,7 @@ class Counts:
         known = _COUNTED.setdefault(factory.mapped_triples, {})
         sizes = factory.num_entities, factory.num_relations
         if sizes not in known:
-            if isinstance(factory, Shard):
+            if isinstance(factory, TriplesShard):
                 sharding = factory.sharding
                 by_head, by_tail = factory.both_ends()
                 sizes_of_all = sharding.num_entities, factory.num_relations
@@ -70,7 +70,7 @@ class Counts:
         """
         index = frequencies.index
         rows = index.num_entities if sharding is None else sharding.num_rows
-        fetched = 0 if sharding is None else min(index.num_entities, rows_at_once(rows))
+        fetched = 0 if rows == index.num_entities else min(index.num_entities, rows_at_once(rows))
         queries = index.num_queries, frequencies.num_other_queries
         return cls(rows, index.num_relations, len(index), queries, fetched, inverse=frequencies.inverse)
 

@@ -19,7 +19,8 @@ from ..losses import MomentLoss
 from ..losses.objective import Objective, Scores
 from ..losses.weights import weigh_closed_world
 from ..sweeps.problem import Problem, sum_of_costs
-from .loop import FactorizedTrainingLoop, Run
+from .loop import FactorizedTrainingLoop
+from .run import Run
 
 
 class NonSamplingTrainingLoop(FactorizedTrainingLoop):

@@ -20,7 +20,8 @@ from ..losses import MomentLoss
 from ..losses.objective import Objective
 from ..losses.weights import weigh_local_closed_world
 from ..sweeps.problem import Problem, sum_of_costs
-from .loop import FactorizedTrainingLoop, Run
+from .loop import FactorizedTrainingLoop
+from .run import Run
 
 #: The ends of a triple, by all names that PyKEEN's LCWA training loop has for them
 TARGETS: dict[object, tuple[Target, ...]] = {

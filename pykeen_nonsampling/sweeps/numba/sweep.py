@@ -15,11 +15,11 @@ from ...graph.index import TripleIndex
 from ...losses.objective import Costs, Scores
 from ...losses.squared import SquaredObjective
 from ..plain import PlainSweep, add_norms, zero_gradients
-from ..problem import Gradients, Problem
+from ..problem import Gradients, Problem, Size, SweepMemory
 from . import kernels
 from .arrays import Work
 from .candidates import Candidates
-from .order import Plan, Rows, limit_parts, query_block_size
+from .order import MATRICES, PLANNING_BYTES, Plan, Rows, limit_parts, query_block_size
 from .threads import num_threads
 
 
@@ -30,9 +30,9 @@ class FusedSweep:
     scores is differentiated, and the gradients of query, given entity and relation follow. The squared objective is a part
     of the loop. Others see the scores of all answers first, and a second visit adds the gradients.
 
-    Queries are grouped by given entity, and divided between threads such that no entity belongs to two of them. Likewise, a
-    visit to answers adds their gradients. So there are no locks, and the same number of threads gives the same bits. Only
-    for relations, each thread has a gradient of its own.
+    Queries are grouped by given entity, and divided between threads such that no entity belongs to two of them. So are the
+    answers, whose gradients a second visit adds. There are no locks, and the same number of threads gives the same bits.
+    Only for relations, each thread has a gradient of its own.
 
     If each query meets all candidates, there are products of matrices for a block of queries before each visit.
 
@@ -56,10 +56,20 @@ class FusedSweep:
     @staticmethod
     def applies(problem: Problem) -> bool:
         """Whether the compiled loops can solve a problem."""
-        x = problem.given
-        # with a Gram matrix for each relation, products take most of the time
-        trilinear = type(problem.form) is TrilinearForm and problem.side.weights.ranges is None
-        return trilinear and x.device.type == "cpu" and x.dtype in (torch.float, torch.double)
+        x, ranges = problem.given, problem.side.weights.ranges is not None
+        return x.dtype in (torch.float, torch.double) and _suits(type(problem.form) is TrilinearForm, ranges, x.device)
+
+    def memory(self, size: Size) -> SweepMemory:
+        """Estimate the memory that a problem needs."""
+        if not _suits(size.trilinear, size.ranges, size.device):
+            return self.plain.memory(size)
+        parts = limit_parts(num_threads(), size.relation_bytes, self.memory_budget)
+        blocks = parts * size.relation_bytes if parts > 1 else 0
+        if size.candidates:
+            queries = min(size.num_queries, query_block_size(size.width, size.itemsize, self.memory_budget))
+            blocks += MATRICES * queries * size.width * size.itemsize
+        plan = Plan.TRIPLE_BYTES * size.num_triples + Plan.QUERY_BYTES * size.num_queries
+        return SweepMemory(plan + Plan.ANSWER_BYTES * size.num_answers, PLANNING_BYTES * size.num_triples, blocks)
 
     def __call__(self, problem: Problem, differentiate: bool) -> tuple[Tensor, Gradients | None]:
         """Sum the costs of a problem.
@@ -118,6 +128,11 @@ class FusedSweep:
         if key not in self._sizes:
             self._sizes[key] = query_block_size(*key, self.memory_budget)
         return self._sizes[key]
+
+
+def _suits(trilinear: bool, ranges: bool, device: torch.device) -> bool:
+    # with a Gram matrix for each relation, products take most of the time
+    return trilinear and not ranges and device.type == "cpu"
 
 
 def _solve(
