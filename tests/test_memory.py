@@ -35,7 +35,7 @@ LIMITED = """
 import json, resource, sys
 from pykeen.datasets import get_dataset
 from pykeen.pipeline import pipeline
-from pykeen_nonsampling.cli.timing import resident_bytes
+from benchmarks.peak import resident_bytes
 
 settings, more = json.loads(sys.argv[1]), int(sys.argv[2])
 

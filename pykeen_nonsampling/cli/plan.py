@@ -150,8 +150,8 @@ def _generate(num_entities: int, num_relations: int, num_triples: int) -> CoreTr
     help="A file with training triples: head, relation and tail, separated by tabs.",
 )
 @click.option("--entities", type=click.IntRange(min=1), help="The number of entities, if there are no triples yet.")
-@click.option("--relations", type=click.IntRange(min=1), help="The number of relations of a graph that there is no file of.")
-@click.option("--triples", type=click.IntRange(min=1), help="The number of training triples of such a graph.")
+@click.option("--relations", type=click.IntRange(min=1), help="The number of relations, if there are no triples yet.")
+@click.option("--triples", type=click.IntRange(min=1), help="The number of training triples, if there are none yet.")
 @click.option("--generate", is_flag=True, help="Generate all of these triples, not only a part of them.")
 @click.option("--model", required=True, help="The name of a PyKEEN model.")
 @click.option("--dim", type=click.IntRange(min=1), help="Its dimension.  [default: PyKEEN's]")
