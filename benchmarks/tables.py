@@ -41,7 +41,7 @@ ROWS: Mapping[str, tuple[str, Callable[[float], str]]] = {
     "an epoch of `nonsamplinglcwa`": ("local_epoch_seconds", format_seconds),
     "plain autograd, loss and gradient only": ("autograd_seconds", format_seconds),
     "an epoch of PyKEEN's `slcwa`, 25 negatives": ("slcwa_seconds", format_seconds),
-    "an epoch of PyKEEN's `lcwa`": ("lcwa_seconds", format_seconds),
+    "an epoch of PyKEEN's `lcwa`, tails only": ("lcwa_seconds", format_seconds),
     "evaluation, `factorized`": ("evaluation_seconds", format_seconds),
     "evaluation, PyKEEN's": ("pykeen_evaluation_seconds", format_seconds),
     "`nonsampling` ÷ floor": ("epoch/floor", format_ratio),
