@@ -43,7 +43,7 @@ def test_one_process_and_two(tmp_path: Path) -> None:
         assert row["efficiency"] == pytest.approx(row["speedup"] / row["processes"])
         # parameters, their gradient, and the two moments of Adam; divided, each process has half of the entities
         entities = sizes["entities"] // (2 if row["way"] == "sharded" else 1)
-        assert sys.platform != "linux" or 4 * 4 * 32 * entities < row["peak_bytes"] < 30 * 4 * 32 * entities
+        assert sys.platform != "linux" or 4 * 4 * 32 * entities < row["peak_bytes"] < 100 * 4 * 32 * entities
         assert row["way"] in result.output
     assert rows[0]["sent_bytes"] == 0
     task = partial(NonSamplingLCWATrainingLoop.plan_task, None)
