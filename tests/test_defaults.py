@@ -1,25 +1,19 @@
-"""Recipes fill in what is left out, change nothing else, and record it."""
+"""Defaults fill in what is left out, and change nothing else."""
 
 from __future__ import annotations
 
 import copy
 import inspect
-import json
 import logging
-import pickle
 import warnings
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from pykeen.datasets import Nations
 from pykeen.models import ERModel, model_resolver
 from pykeen.pipeline import pipeline
-from pykeen.trackers import PythonResultTracker
-from pykeen.utils import flatten_dictionary
 
-from pykeen_nonsampling import NonSamplingLCWATrainingLoop, NonSamplingLoss
-from pykeen_nonsampling import defaults as recipes
+from pykeen_nonsampling import NonSamplingLCWATrainingLoop, NonSamplingLoss, defaults
 from pykeen_nonsampling.defaults import REQUIRED, SUITABLE, complete, difference, learning_rate
 from pykeen_nonsampling.factorizations import factorize
 
@@ -84,86 +78,8 @@ class TestModels:
 
     @pytest.mark.parametrize("model", sorted({*REQUIRED, *SUITABLE}, key=lambda cls: cls.__name__))
     def test_defaults_are_parameters_of_the_model(self, model: Any) -> None:
-        assert set(recipes.model_defaults(model)) <= set(inspect.signature(model).parameters)
+        assert set(defaults.model_defaults(model)) <= set(inspect.signature(model).parameters)
         assert model_resolver.lookup(model.__name__) is model
-
-
-class TestRecords:
-    @pytest.fixture(scope="class", params=["nonsampling", "nonsamplinglcwa"])
-    def run(self, request: pytest.FixtureRequest) -> tuple[Any, PythonResultTracker]:
-        tracker = PythonResultTracker()
-        result = pipeline(
-            **{**NAMES, "training_loop": request.param, "model": "DistMult"},
-            random_seed=0,
-            result_tracker=tracker,
-            use_tqdm=False,
-        )
-        return result, tracker
-
-    def test_weights_are_everywhere(self, run: tuple[Any, PythonResultTracker], tmp_path: Path) -> None:
-        result, tracker = run
-        kwargs = result.model.loss.kwargs
-        assert kwargs["negative_weight"] > 0
-        assert kwargs["regularization_weight"] > 0
-        assert result.configuration["loss"] == tracker.configuration["loss"] == "nonsampling"
-        assert result.configuration["loss_kwargs"] == tracker.configuration["loss_kwargs"] == kwargs
-        assert result.configuration["model_kwargs"]["loss"] is result.model.loss
-        result.save_to_directory(tmp_path)
-        content = json.loads((tmp_path / "results.json").read_text())
-        assert content["configuration"]["loss_kwargs"] == kwargs
-        assert content["configuration"]["optimizer_kwargs"]["lr"] == learning_rate(type(result.training_loop))
-        assert content["losses"] == result.losses
-
-    def test_repeated_run_gives_the_same_losses(self, run: tuple[Any, PythonResultTracker], tmp_path: Path) -> None:
-        result, _ = run
-        result.save_to_directory(tmp_path)
-        recorded = json.loads((tmp_path / "results.json").read_text())["configuration"]
-        again = pipeline(
-            **{**NAMES, "training_loop": recorded["training_loop"], "model": "DistMult"},
-            loss=recorded["loss"],
-            loss_kwargs=recorded["loss_kwargs"],
-            optimizer=recorded["optimizer"],
-            optimizer_kwargs=recorded["optimizer_kwargs"],
-            lr_scheduler=recorded["lr_scheduler"],
-            lr_scheduler_kwargs=recorded["lr_scheduler_kwargs"],
-            random_seed=0,
-            use_tqdm=False,
-        )
-        assert again.losses == result.losses
-
-    def test_result_can_be_pickled(self, run: tuple[Any, PythonResultTracker]) -> None:
-        result, _ = run
-        assert type(pickle.loads(pickle.dumps(result))) is type(result)  # noqa: S301
-
-    @pytest.mark.parametrize("loss_kwargs", [None, dict(negative_weight=None, candidate_weight="popularity")], ids=str)
-    def test_no_tracker_sees_a_value_change(self, loss_kwargs: Any) -> None:
-        """Some refuse that."""
-
-        class Strict(PythonResultTracker):
-            def log_params(self, params: Any, prefix: Any = None) -> None:
-                for key, value in flatten_dictionary(params, prefix=prefix).items():
-                    assert self.seen.setdefault(key, value) == value
-                    json.dumps(value, default=lambda x: type(x).__name__)
-
-            seen: ClassVar[dict[str, Any]] = {}
-
-        pipeline(
-            **NAMES, loss="nonsampling", loss_kwargs=loss_kwargs, result_tracker=Strict(), use_tqdm=False, random_seed=0
-        )
-        assert Strict.seen["loss_kwargs.negative_weight"] > 0
-
-    def test_functions_have_names_in_results(self, tmp_path: Path) -> None:
-        result = pipeline(
-            **NAMES, loss="nonsampling", loss_kwargs=dict(candidate_weight=_weigh), use_tqdm=False, random_seed=0
-        )
-        result.save_to_directory(tmp_path)
-        recorded = json.loads((tmp_path / "results.json").read_text())["configuration"]
-        assert recorded["loss_kwargs"]["candidate_weight"] == "_weigh"
-        assert result.configuration["loss_kwargs"]["candidate_weight"] is _weigh
-
-
-def _weigh(counts: Any) -> Any:
-    return 1 + counts
 
 
 def test_one_line_tells_everything(caplog: pytest.LogCaptureFixture) -> None:
