@@ -6,6 +6,7 @@ import json
 import os
 from pathlib import Path
 
+import failure_script
 import pytest
 import torch
 from commands import run_python, run_ranks
@@ -36,6 +37,23 @@ def test_result_is_that_of_one_process(processes: int, tmp_path: Path) -> None:
             for x, y in zip(one["parameters"], many["parameters"], strict=True):
                 assert (x - y).abs().max() < tolerance * x.abs().max(), (name, size)
             assert many["metrics"] == pytest.approx(one["metrics"], rel=tolerance), (name, size)
+
+
+def test_what_fails_in_one_process_fails_in_all_at_once(tmp_path: Path) -> None:
+    """With the cause, instead of waiting for a process that does not answer any more."""
+    run_ranks(2, str(TESTS / "failure_script.py"), str(tmp_path), cwd=tmp_path)
+    told = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
+    for name, (_, cause) in failure_script.CASES.items():
+        for world in failure_script.LOOPS:
+            for failing in range(2):
+                case = f"{name}, {world}, {failing}"
+                message, _ = told[failing][case]
+                assert cause in message, case
+                assert "Rank" not in message, case
+                message, seconds = told[1 - failing][case]
+                assert f"Rank {failing} of 2 has failed" in message, case
+                assert cause in message, case
+                assert seconds < failure_script.PATIENCE / 2, case
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system that can fork")

@@ -17,18 +17,19 @@ from pykeen_nonsampling.defaults import learning_rate
 NAMES: dict[str, Any] = dict(dataset="nations", model="TransE", training_loop="nonsamplinglcwa", epochs=30)
 
 
-class TestRecords:
-    @pytest.fixture(scope="class", params=["nonsampling", "nonsamplinglcwa"])
-    def run(self, request: pytest.FixtureRequest) -> tuple[Any, PythonResultTracker]:
-        tracker = PythonResultTracker()
-        result = pipeline(
-            **{**NAMES, "training_loop": request.param, "model": "DistMult"},
-            random_seed=0,
-            result_tracker=tracker,
-            use_tqdm=False,
-        )
-        return result, tracker
+@pytest.fixture(scope="module", params=["nonsampling", "nonsamplinglcwa"])
+def run(request: pytest.FixtureRequest) -> tuple[Any, PythonResultTracker]:
+    tracker = PythonResultTracker()
+    result = pipeline(
+        **{**NAMES, "training_loop": request.param, "model": "DistMult"},
+        random_seed=0,
+        result_tracker=tracker,
+        use_tqdm=False,
+    )
+    return result, tracker
 
+
+class TestRecords:
     def test_weights_are_everywhere(self, run: tuple[Any, PythonResultTracker], tmp_path: Path) -> None:
         result, tracker = run
         kwargs = result.model.loss.kwargs
