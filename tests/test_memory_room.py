@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +12,25 @@ import pytest
 import torch
 from commands import run_python
 from pykeen.datasets import Nations
-from pykeen.models import RESCAL, DistMult
+from pykeen.models import RESCAL, DistMult, ERModel, TransE
 from pykeen.pipeline import pipeline
 from pykeen.triples import CoreTriplesFactory
 
 from pykeen_nonsampling import NonSamplingLCWATrainingLoop, SyntheticGraph
 from pykeen_nonsampling import free as memory
 from pykeen_nonsampling.defaults import model_defaults
+from pykeen_nonsampling.distributed.shards import ShardingError
 from pykeen_nonsampling.memory import room
 from pykeen_nonsampling.memory.dry_run import outline, outline_instance
+from pykeen_nonsampling.memory.outline import Outline, format_bytes
 from pykeen_nonsampling.memory.room import largest_dimension
 from pykeen_nonsampling.memory.task import Counts, Task
+from pykeen_nonsampling.sweeps.numba import order
+
+NATIONS = Nations().training
+
+#: What is trained, if nothing else is said
+TASK = partial(NonSamplingLCWATrainingLoop.plan_task, None)
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
 
@@ -50,10 +59,129 @@ except ValueError as error:
 """
 
 
-def test_largest_dimension() -> None:
-    assert largest_dimension(lambda d: d <= 37, 100) == 37
-    assert largest_dimension(lambda d: d <= 99, 100) == 99
-    assert largest_dimension(lambda d: False, 100) is None
+@pytest.mark.parametrize("dimension", [1, 2, 3, 10, 37])
+def test_largest_dimension(dimension: int) -> None:
+    """Of any number below that one."""
+    for bound in range(dimension):
+        assert largest_dimension(lambda d, bound=bound: d <= bound, dimension) == (bound or None)  # type: ignore[misc]
+
+
+def test_default_dimension() -> None:
+    assert room.default_dimension(DistMult) == 50
+    assert room.default_dimension(ERModel) == 0
+
+
+class TestModels:
+    """Before they are made."""
+
+    dimension = 24
+
+    def size(self, model: Any, dimension: int) -> int:
+        """Estimate the bytes that training needs, with the smallest blocks."""
+        kwargs = {**model_defaults(model), "embedding_dim": dimension}
+        return outline(model, kwargs, NATIONS, TASK).memory(memory_budget=1).training
+
+    def sizes(self, model: Any) -> list[int]:
+        """Do the same for each dimension."""
+        return [self.size(model, d) for d in range(1, 1 + self.dimension)]
+
+    def check(self, model: Any, dimension: int = dimension, **kwargs: Any) -> None:
+        model_kwargs = {**model_defaults(model), "embedding_dim": dimension}
+        room.check_model(model, model_kwargs, NATIONS, TASK, torch.device("cpu"), **kwargs)
+
+    @pytest.mark.parametrize("model", [DistMult, RESCAL, TransE])
+    def test_the_largest_dimension_that_fits_is_named(self, model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        sizes = self.sizes(model)
+        assert sizes[0] < sizes[11] < sizes[-1]
+        for free in (sizes[0], sizes[11], sizes[-1] - 1):
+            monkeypatch.setattr(room, "free_memory", lambda _, free=free: free)
+            largest = sum(size <= free for size in sizes)
+            with pytest.raises(ValueError, match=rf"{model.__name__} with 24 dimensions needs about") as info:
+                self.check(model)
+            advice = f"Use at most {largest} dimensions, e.g. model_kwargs=dict(embedding_dim={largest}); cf. "
+            assert advice in str(info.value)
+            assert f"only {format_bytes(free)} are free" in str(info.value)
+
+    def test_what_just_fits_is_not_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(room, "free_memory", lambda _: self.sizes(DistMult)[-1])
+        self.check(DistMult)
+
+    def test_no_dimension_fits(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(room, "free_memory", lambda _: self.sizes(DistMult)[0] - 1)
+        with pytest.raises(ValueError, match="No number of dimensions is small enough, so use a smaller graph, or another"):
+            self.check(DistMult)
+
+    def test_a_budget_of_ones_own_counts(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(room, "free_memory", lambda _: self.size(DistMult, 256) + 1000)
+        self.check(DistMult, 256, memory_budget=1)
+        with pytest.raises(ValueError, match=r"Set a smaller budget for blocks, e.g. .*memory_budget=1001\), or none; cf\."):
+            self.check(DistMult, 256, memory_budget=2**30)
+
+    def test_what_cannot_be_outlined_is_left_to_the_training_loop(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        class Peculiar(DistMult):
+            def __init__(self, **kwargs: Any) -> None:
+                raise RuntimeError("only with values")
+
+        monkeypatch.setattr(room, "free_memory", lambda _: 1)
+        self.check(Peculiar)
+
+    @pytest.mark.parametrize(
+        ("model", "num_ranks", "message"),
+        [
+            (DistMult, 15, "14 entities cannot be divided among 15 processes"),
+            (RESCAL, 2, "cannot be divided among processes: Embedding has a regularizer, LpRegularizer"),
+        ],
+    )
+    def test_what_cannot_be_divided(self, model: Any, num_ranks: int, message: str) -> None:
+        with pytest.raises(ShardingError, match=message):
+            room.check_divided(model, model_defaults(model), Counts.of(NATIONS), num_ranks)
+        room.check_divided(DistMult, {}, Counts.of(NATIONS), 14)
+
+
+class TestLoops:
+    """With a model that exists already."""
+
+    @pytest.fixture
+    def loop(self, monkeypatch: pytest.MonkeyPatch) -> NonSamplingLCWATrainingLoop:
+        # blocks would like to be as large as possible
+        monkeypatch.setattr(order, "free_memory", lambda _: 2**40)
+        model = DistMult(triples_factory=NATIONS, embedding_dim=self.dimension, random_seed=0)
+        return NonSamplingLCWATrainingLoop(model=model, triples_factory=NATIONS, optimizer="Adam")
+
+    dimension, counts, task = 256, Counts.of(NATIONS), Task(sides=2)
+
+    def outline(self, loop: NonSamplingLCWATrainingLoop) -> Outline:
+        assert loop.optimizer is not None
+        return outline_instance(loop, self.counts, self.task.with_optimizer(loop.optimizer))
+
+    def check(self, loop: NonSamplingLCWATrainingLoop, space: int, monkeypatch: pytest.MonkeyPatch) -> int | None:
+        """Check the room, if parameters and all else had that much."""
+        monkeypatch.setattr(room, "free_memory", lambda _: space - self.outline(loop).parameters)
+        return room.check_room(loop, self.counts, self.task)
+
+    def test_enough(self, loop: NonSamplingLCWATrainingLoop, monkeypatch: pytest.MonkeyPatch) -> None:
+        device = torch.device("cpu")
+        assert self.check(loop, self.outline(loop).memory(device).training, monkeypatch) is None
+        loop.memory_budget = 12_345
+        assert self.check(loop, self.outline(loop).memory(device, 12_345).training, monkeypatch) == 12_345
+
+    @pytest.mark.parametrize("more", [0, 500, 5_000])
+    def test_little_is_a_limit_for_blocks(
+        self, loop: NonSamplingLCWATrainingLoop, more: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        device, made = torch.device("cpu"), self.outline(loop)
+        space = made.memory(device, 1).training + more
+        assert space < made.memory(device).training
+        budget = self.check(loop, space, monkeypatch)
+        assert budget == 1 + more
+        assert made.memory(device, budget).training <= space
+
+    def test_too_little(self, loop: NonSamplingLCWATrainingLoop, monkeypatch: pytest.MonkeyPatch) -> None:
+        made = self.outline(loop)
+        for space in (made.memory(memory_budget=1).training - 1, made.shrink(50 / 256).memory(memory_budget=1).training):
+            largest = max(d for d in range(1, 256) if made.shrink(d / 256).fits(space))
+            with pytest.raises(ValueError, match=f"DistMult with 256 dimensions .* Use at most {largest} dimensions"):
+                self.check(loop, space, monkeypatch)
 
 
 class TestRefusal:
