@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import pickle
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 from pykeen.pipeline import pipeline
+from pykeen.pipeline.api import PipelineResult
 from pykeen.trackers import PythonResultTracker
 from pykeen.utils import flatten_dictionary
 
 from pykeen_nonsampling.defaults import learning_rate
+from pykeen_nonsampling.recording import RecordedResult
 
 NAMES: dict[str, Any] = dict(dataset="nations", model="TransE", training_loop="nonsamplinglcwa", epochs=30)
 
@@ -94,3 +98,40 @@ class TestRecords:
 
 def _weigh(counts: Any) -> Any:
     return 1 + counts
+
+
+class TestConversion:
+    """Of a result, by itself."""
+
+    @staticmethod
+    def convert(result: Any, configuration: dict[str, Any]) -> RecordedResult:
+        values = {field.name: getattr(result, field.name) for field in fields(PipelineResult)}
+        return RecordedResult.of(PipelineResult(**{**values, "configuration": configuration}))
+
+    def test_original_stays_as_it_was(self, run: tuple[Any, PythonResultTracker]) -> None:
+        result, _ = run
+        configuration: dict[str, Any] = dict(model="DistMult", loss=None, model_kwargs=dict(embedding_dim=3, loss="?"))
+        before = copy.deepcopy(configuration)
+        recorded = self.convert(result, configuration)
+        assert configuration == before
+        loss = result.model.loss
+        assert recorded.configuration == dict(
+            model="DistMult", loss="nonsampling", loss_kwargs=loss.kwargs, model_kwargs=dict(embedding_dim=3, loss=loss)
+        )
+        assert recorded.losses is result.losses
+        assert recorded.model is result.model
+
+    @pytest.mark.parametrize(
+        "configuration", [{}, dict(model_kwargs=None), dict(model_kwargs=dict(embedding_dim=3))], ids=str
+    )
+    def test_models_without_a_loss_of_their_own_get_none(
+        self, run: tuple[Any, PythonResultTracker], configuration: dict[str, Any]
+    ) -> None:
+        recorded = self.convert(run[0], configuration)
+        assert set(recorded.configuration) == {"loss", "loss_kwargs", *configuration}
+        assert recorded.configuration.get("model_kwargs") == configuration.get("model_kwargs")
+
+    def test_what_json_has_no_word_for_is_described(self, run: tuple[Any, PythonResultTracker]) -> None:
+        recorded = self.convert(run[0], dict(function=_weigh, numbers=[1, 2.5, None]))
+        written = json.loads(json.dumps(recorded._get_results()))["configuration"]
+        assert (written["function"], written["numbers"]) == ("_weigh", [1, 2.5, None])
