@@ -104,24 +104,15 @@ class TestNext:
 
 class TestFinalists:
     def test_better_half_of_each_rung_unless_it_is_worse_than_the_best_was(self, tuner: Tuner) -> None:
-        for rung, value, root in (
-            (0, 0.5, 0),
-            (0, 0.7, 1),
-            (0, 0.6, 2),
-            (0, 0.4, 3),
-            (1, 0.65, 1),
-            (1, 0.8, 2),
-            (LAST, 0.9, 2),
-        ):
-            add(tuner, rung, value, root=root)
+        at_first, later, whole = ((0.5, 0), (0.7, 1), (0.6, 2), (0.4, 3)), ((0.65, 1), (0.8, 2)), ((0.9, 1),)
+        for rung, results in enumerate((at_first, later, whole)):
+            for value, root in results:
+                add(tuner, rung, value, root=root)
         finished = sorted(tuner.finished, key=lambda x: -x.value)
-        rivals = [[x for x in finished if x.user_attrs["rung"] == rung] for rung in range(LAST)]
-        whole = [x for x in finished if x.user_attrs["rung"] == LAST]
-        assert [x.value for x in tuner._finalists(rivals, whole)] == [0.8, 0.7, 0.6]
-        # without any, the better half
-        assert [x.value for x in tuner._finalists(rivals, [])] == [0.8, 0.7, 0.6]
-        # if the best one was the best there, too, nobody else
-        assert [x.value for x in tuner._finalists(rivals[:1], [rivals[0][0]])] == [0.7]
+        rungs = [[x for x in finished if x.user_attrs["rung"] == rung] for rung in range(1 + LAST)]
+        assert [x.value for x in tuner._finalists(rungs[:LAST], rungs[LAST])] == [0.8, 0.7]
+        # without one on the last rung, all of the better half
+        assert [x.value for x in tuner._finalists(rungs[:LAST], [])] == [0.8, 0.7, 0.6]
 
 
 class TestDeadline:
