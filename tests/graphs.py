@@ -6,6 +6,7 @@ import itertools
 
 import torch
 from pykeen.triples import CoreTriplesFactory
+from torch import Tensor
 
 
 def make_factory(
@@ -18,6 +19,11 @@ def make_factory(
         num_relations=num_relations,
         create_inverse_triples=create_inverse_triples,
     )
+
+
+def as_set(triples: Tensor) -> set[tuple[int, ...]]:
+    """Forget the order of triples."""
+    return set(map(tuple, triples.tolist()))
 
 
 #: Graphs with every peculiarity that a sum over all triples could trip over

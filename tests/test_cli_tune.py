@@ -6,10 +6,8 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from random import Random
 from typing import Any
 
-import optuna
 import pandas as pd
 import pytest
 import torch
@@ -268,123 +266,12 @@ class TestFailures:
         assert "with more --minutes" in result.output
 
 
-class TestTuner:
-    @pytest.fixture
-    def tuner(self, tmp_path: Path) -> Tuner:
-        space = Space(Graph("nations", dict(dataset="nations")), ["DistMult"], dimension=16, epochs=30, seed=0)
-        return Tuner(space, tmp_path, f"sqlite:///{tmp_path}/trials.db")
-
-    def add(
-        self,
-        tuner: Tuner,
-        rung: int,
-        value: float,
-        seconds: float,
-        root: int | None = None,
-        default: bool | None = None,
-        inverse: bool = False,
-    ) -> None:
-        number = len(tuner.study.trials)
-        weights = dict(negative_weight=0.1, query_weight=0.5, candidate_weight=0.5, range_weight=0.0)
-        weights["regularization_weight"] = 0.05
-        attributes = dict(
-            rung=rung,
-            root=number if root is None else root,
-            default=number == 0 if default is None else default,
-            seconds=seconds,
-            configuration=dict(loss_kwargs=weights),
-        )
-        params: dict[str, Any] = dict(
-            model="DistMult", loss="nonsampling", create_inverse_triples=inverse, share=1.0, lr=0.05
-        )
-        categories = dict(model=["DistMult"], loss=["nonsampling", "standardized"], create_inverse_triples=[False, True])
-        distributions: dict[str, Any] = {
-            **{name: optuna.distributions.CategoricalDistribution(values) for name, values in categories.items()},
-            "share": optuna.distributions.FloatDistribution(0.25, 1.0, log=True),
-            "lr": optuna.distributions.FloatDistribution(0.005, 0.1, log=True),
-        }
-        trial = optuna.trial.create_trial(value=value, params=params, distributions=distributions, user_attrs=attributes)
-        tuner.study.add_trial(trial)
-
-    def test_no_trial_starts_that_would_not_finish(self, tuner: Tuner) -> None:
-        self.add(tuner, rung=0, value=0.5, seconds=1.0)
-        # three times the epochs, each of them with four times the dimension
-        assert tuner._estimate("DistMult", 1.0, LAST) == pytest.approx(3 * 4**1.5)
-        job = tuner._next(30.0, 30.0)
-        assert job is not None
-        assert (job.rung, job.root) == (LAST, 0)
-        job = tuner._next(20.0, 20.0)
-        assert job is not None
-        assert (job.rung, job.root) == (0, None)
-        assert tuner._next(0.9, 20.0) is None
-
-    def test_only_the_best_defaults_may_take_long(self, tuner: Tuner) -> None:
-        for value in (0.5, 0.6):
-            self.add(tuner, rung=0, value=value, seconds=1.0, default=True)
-        job = tuner._next(300.0, 400.0)
-        assert job is not None
-        assert (job.rung, job.root) == (LAST, 1)
-        self.add(tuner, rung=LAST, value=0.65, seconds=24.0, root=1, default=True)
-        for seconds, root in ((400.0, None), (600.0, 0)):
-            job = tuner._next(300.0, seconds)
-            assert job is not None
-            assert job.root == root
-
-    def test_defaults_are_tried_with_inverse_triples(self, tuner: Tuner) -> None:
-        self.add(tuner, rung=0, value=0.5, seconds=1.0)
-        self.add(tuner, rung=LAST, value=0.6, seconds=2.0, root=0)
-        job = tuner._next(100.0, 100.0)
-        assert job is not None
-        assert job.params is not None
-        assert (job.rung, job.root, job.default) == (0, None, False)
-        assert job.params["create_inverse_triples"]
-        assert job.params["nonsampling of block-diagonal.regularization_weight"] == 0.05
-        self.add(tuner, rung=0, value=0.4, seconds=1.0, inverse=True)
-        job = tuner._next(100.0, 100.0)
-        assert job is not None
-        assert job.params is None or job.params["lr"] != 0.05
-
-    def test_best_third_goes_on(self, tuner: Tuner) -> None:
-        self.add(tuner, rung=0, value=0.5, seconds=1.0)
-        self.add(tuner, rung=LAST, value=0.6, seconds=2.0, root=0)
-        for value in (0.4, 0.7):
-            self.add(tuner, rung=0, value=value, seconds=1.0, inverse=True)
-        job = tuner._next(100.0, 300.0)
-        assert job is not None
-        assert (job.rung, job.root) == (1, 3)
-        self.add(tuner, rung=1, value=0.7, seconds=1.0, root=3)
-        job = tuner._next(100.0, 300.0)
-        assert job is not None
-        assert job.root is None
-
-    def test_the_last_rung_comes_last(self, tuner: Tuner) -> None:
-        """In the last quarter of the time, or if there is only enough of it for two more trials on that rung."""
-        self.add(tuner, rung=0, value=0.5, seconds=1.0)
-        self.add(tuner, rung=LAST, value=0.6, seconds=2.0, root=0)
-        for value in (0.55, 0.4, 0.7):
-            self.add(tuner, rung=0, value=value, seconds=1.0, inverse=True)
-        for remaining, seconds in ((70.0, 300.0), (4.0, 8.0)):
-            job = tuner._next(remaining, seconds)
-            assert job is not None
-            assert (job.rung, job.root) == (LAST, 4)
-        self.add(tuner, rung=LAST, value=0.5, seconds=2.0, root=4)
-        job = tuner._next(70.0, 300.0)
-        assert job is not None
-        assert (job.rung, job.root) == (LAST, 2)
-        self.add(tuner, rung=LAST, value=0.5, seconds=2.0, root=2)
-        # the other one was worse than the best one was on the same rung, so that is varied
-        job = tuner._next(70.0, 300.0)
-        assert job is not None
-        assert job.params is not None
-        assert (job.rung, job.root, job.params["model"]) == (LAST, None, "DistMult")
-        assert tuner._next(0.9, 300.0) is None
-
-    def test_sizes_fit_the_memory(self, tmp_path: Path) -> None:
-        """CP has 64 vectors per entity by default."""
-        result = tune(tmp_path, "--dataset", "nations", "--model", "CP", "--epochs", "2", "--trials", "2")
-        assert result.exit_code == 0, result.output
-        assert "CP has at most 32 dimensions" in result.output
-        assert read(tmp_path)["embedding_dim"].max() <= 32
+def test_sizes_fit_the_memory(tmp_path: Path) -> None:
+    """CP has 64 vectors per entity by default."""
+    result = tune(tmp_path, "--dataset", "nations", "--model", "CP", "--epochs", "2", "--trials", "2")
+    assert result.exit_code == 0, result.output
+    assert "CP has at most 32 dimensions" in result.output
+    assert read(tmp_path)["embedding_dim"].max() <= 32
 
 
 class TestFiles:
@@ -484,21 +371,3 @@ def test_bad_input(args: list[str], message: str, tmp_path: Path) -> None:
     assert isinstance(result.exception, SystemExit)
     assert "not foreseen" not in result.output
     assert not (tmp_path / "out" / "trials.csv").exists()
-
-
-def test_variations_stay_in_their_ranges(tmp_path: Path) -> None:
-    """Of trials with the defaults, too, whose weights are derived."""
-    space = Space(Graph("nations", dict(dataset="nations")), models=["DistMult", "TransE"], dimension=8, epochs=3, seed=0)
-    tuner = Tuner(space, tmp_path, storage="sqlite:///:memory:")
-    tuner.run(seconds=60, trials=6)
-    random = Random(0)  # noqa: S311
-    for trial in tuner.finished:
-        for _ in range(8):
-            params = space.vary(trial, random)
-            assert (params["model"], params["loss"]) == (trial.params["model"], trial.params["loss"])
-            assert params != trial.params
-            tuner.study.enqueue_trial(params)
-            asked = tuner.study.ask()
-            space.suggest(asked, default=False)
-            # nothing was out of range, which Optuna would correct
-            assert asked.params == params

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-from cases import assert_first_step_equals
 from enumeration import enumerated_local_loss, enumerated_loss, enumerated_queries, standardized_cost
 from graphs import make_factory
 from hypothesis import event, given, settings
@@ -20,6 +19,7 @@ from pykeen.models import ERModel
 from pykeen.pipeline import pipeline
 from pykeen.training import NonFiniteLossError
 from pykeen.triples import CoreTriplesFactory
+from steps import assert_first_step_equals
 
 from pykeen_nonsampling import NonSamplingLCWATrainingLoop, NonSamplingLoss, NonSamplingTrainingLoop, StandardizedLoss
 from pykeen_nonsampling.factorizations import factorize

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from cases import QueryWeighter, Recorder, TripleWeighter
 from enumeration import enumerated_local_loss, enumerated_loss
 from pykeen.models import ERModel, Model
 from pykeen.triples import CoreTriplesFactory
 from pykeen.triples.weights import LossWeighter
+from steps import Recorder
 from torch import Tensor
+from weights import QueryWeighter, TripleWeighter
 
 from pykeen_nonsampling import NonSamplingLCWATrainingLoop, NonSamplingTrainingLoop
 from pykeen_nonsampling.factorizations import factorize

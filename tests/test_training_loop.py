@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from cases import UNIFORM, DistMultCase, Recorder, make_model
+from factorization_case import DistMultCase, make_model
 from graphs import GRAPHS
 from pykeen.datasets import Nations
 from pykeen.evaluation import RankBasedEvaluator
@@ -22,7 +22,9 @@ from pykeen.training import NonFiniteLossError, TrainingCallback
 from pykeen.training.callbacks import EvaluationLossTrainingCallback
 from pykeen.training.training_loop import CheckpointMismatchError, NoTrainingBatchError, SubBatchingNotSupportedError
 from pykeen.triples import CoreTriplesFactory
+from steps import Recorder
 from torch import Tensor
+from weights import UNIFORM
 from worlds import World
 
 from pykeen_nonsampling import NonSamplingLoss, NonSamplingTrainingLoop

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-from cases import UNIFORM, DistMultCase, make_model
+from factorization_case import DistMultCase, make_model
 from graphs import GRAPHS
 from pykeen.models import ERModel
 from pykeen.nn.modules import DistMultInteraction
 from pykeen.nn.representation import Embedding, LowRankRepresentation, SubsetRepresentation
+from weights import UNIFORM
 from worlds import World
 
 from pykeen_nonsampling import NonSamplingLoss

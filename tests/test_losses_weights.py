@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from cases import UNIFORM
 from graphs import GRAPHS, make_factory
 from pykeen.models import ComplEx, DistMult, Model, TransE
 from pykeen.triples import CoreTriplesFactory
+from weights import UNIFORM
 
 from pykeen_nonsampling import NonSamplingLCWATrainingLoop, NonSamplingLoss, NonSamplingTrainingLoop, StandardizedLoss
 from pykeen_nonsampling.factorizations import Family

@@ -1,104 +1,34 @@
-"""Generic test cases: what every factorization has to satisfy, against brute force over all triples."""
+"""What every factorization has to satisfy, against brute force over all triples."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import pytest
 import torch
-from enumeration import all_triples, enumerated_local_loss, enumerated_loss, enumerated_queries, enumerated_scores
-from graphs import GRAPHS, PECULIAR, WIDE
+from enumeration import all_triples, enumerated_local_loss, enumerated_loss, enumerated_scores
+from graphs import PECULIAR, WIDE
 from pykeen.evaluation import RankBasedEvaluator
 from pykeen.models import ERModel
 from pykeen.nn.modules import DistMultInteraction, Interaction
-from pykeen.training.callbacks import TrainingCallback
 from pykeen.triples import CoreTriplesFactory
 from pykeen.triples.weights import LossWeighter
 from pykeen.typing import LABEL_HEAD, LABEL_TAIL, RANK_OPTIMISTIC, RANK_PESSIMISTIC
-from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
+from steps import TOLERANCE, Allocations, assert_first_step_equals
+from sweeps import training_with
+from weights import UNIFORM, WEIGHTED, QueryWeighter, TripleWeighter, weigh_by_everything
 
 from pykeen_nonsampling import (
     Factorization,
     FactorizedRankBasedEvaluator,
-    MomentLoss,
     Moments,
     NonSamplingLCWATrainingLoop,
     NonSamplingLoss,
     NonSamplingTrainingLoop,
-    Objective,
 )
-from pykeen_nonsampling.factorizations import DistMultFactorization, Form, ScoreMoments, factorize
+from pykeen_nonsampling.factorizations import DistMultFactorization, Form, TrilinearForm, factorize
 from pykeen_nonsampling.factorizations.features import features
-from pykeen_nonsampling.losses.objective import Scores
-from pykeen_nonsampling.sweeps.numba.sweep import FusedSweep
-from pykeen_nonsampling.sweeps.plain import PlainSweep
-from pykeen_nonsampling.sweeps.problem import Sweep
-from pykeen_nonsampling.sweeps.products import GatherProducts, SparseProducts
-from pykeen_nonsampling.training import FactorizedTrainingLoop
-
-TOLERANCE = dict(rtol=1e-9, atol=1e-9)
-
-
-#: Weights of the loss that are the same for all
-UNIFORM: dict[str, Any] = dict(
-    query_weight=0.0, candidate_weight=0.0, range_weight=0.0, regularization_weight=0.0, duality_weight=0.0
-)
-
-#: Weights of negatives by each part of a triple, in each of the forms they may have
-WEIGHTED: dict[str, Any] = dict(head_weight=lambda n: 0.3 + n, relation_weight="popularity", tail_weight=-0.7)
-
-
-#: All ways to visit observed triples, from the memory budget. Each exactness test runs with some of them.
-SWEEPS: dict[str, Callable[[int | None], Sweep]] = {
-    "sparse": lambda memory_budget: PlainSweep(memory_budget, SparseProducts()),
-    "gather": lambda memory_budget: PlainSweep(memory_budget, GatherProducts()),
-    "fused": FusedSweep,
-}
-
-
-class TripleWeighter(LossWeighter):
-    """Gives every triple a weight of its own."""
-
-    def __call__(self, h: Tensor | None, r: Tensor | None, t: Tensor | None) -> Tensor:
-        assert h is not None
-        assert r is not None
-        assert t is not None
-        return 0.5 + (h + 2 * r + 3 * t) % 5
-
-
-class Recorder(TrainingCallback):
-    """Records parameters and gradients right before each optimizer step."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.states: list[Mapping[str, Tensor]] = []
-        self.gradients: list[Mapping[str, Tensor | None]] = []
-
-    def pre_step(self, **kwargs: Any) -> None:
-        self.states.append({name: x.detach().clone() for name, x in self.model.state_dict().items()})
-        self.gradients.append({name: copy(p.grad) for name, p in self.model.named_parameters()})
-
-
-def copy(x: Tensor | None) -> Tensor | None:
-    return None if x is None else x.detach().clone()
-
-
-class QueryWeighter(LossWeighter):
-    """Gives every query a weight of its own."""
-
-    def __call__(self, h: Tensor | None, r: Tensor | None, t: Tensor | None) -> Tensor:
-        given = t if h is None else h
-        assert r is not None
-        assert given is not None
-        return 0.5 + (given + 2 * r) % 3
-
-
-def weigh_by_everything(entities: Tensor, relations: Tensor, positives: Tensor) -> Tensor:
-    """Weigh queries."""
-    return 1 + entities + 0.5 * relations + 0.1 * positives
 
 
 def make_model(factory: CoreTriplesFactory, case: type[FactorizationTestCase], **kwargs: Any) -> ERModel:
@@ -126,43 +56,6 @@ def make_model(factory: CoreTriplesFactory, case: type[FactorizationTestCase], *
         skip_checks=True,
     )
     return model.double()
-
-
-def assert_first_step_equals(
-    loop: FactorizedTrainingLoop,
-    factory: CoreTriplesFactory,
-    enumerate_loss: Callable[[], Tensor],
-    tolerance: Mapping[str, float] = TOLERANCE,
-    **kwargs: Any,
-) -> None:
-    """Check the loss and the gradients of the first step of a training loop."""
-    recorder = Recorder()
-    losses = loop.train(factory, num_epochs=1, callbacks=recorder, use_tqdm=False, **kwargs)
-    assert losses is not None
-    loop.model.load_state_dict(recorder.states[0])
-    loop.model.zero_grad()
-    # PyKEEN's regularizers have the shape (1,)
-    expected = enumerate_loss().squeeze()
-    expected.backward()
-    torch.testing.assert_close(torch.tensor(losses[0], dtype=torch.double), expected.detach(), **tolerance)
-    for name, parameter in loop.model.named_parameters():
-        torch.testing.assert_close(recorder.gradients[0][name], parameter.grad, **tolerance)
-
-
-class Allocations(TorchDispatchMode):
-    """Counts what is allocated: the number of elements of the largest tensor that any operation makes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.largest = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        for x in result if isinstance(result, tuple | list) else [result]:
-            if isinstance(x, Tensor) and not x.is_sparse_csr:
-                # views, e.g. of one number in all places, are no memory
-                self.largest = max(self.largest, x.untyped_storage().nbytes() // x.element_size())
-        return result
 
 
 class FactorizationTestCase:
@@ -197,6 +90,10 @@ class FactorizationTestCase:
 
     def test_found_for_the_interaction(self, factorization: Factorization) -> None:
         assert type(factorization) is self.cls
+
+    def test_compiled_loops_are_tested_where_they_apply(self) -> None:
+        form = factorize(self.make_interaction(), factorization_kwargs=self.factorization_kwargs).form
+        assert isinstance(self, TrilinearTestCase) == (type(form) is TrilinearForm)
 
     def test_scores_equal_the_interaction(self, model: ERModel, factorization: Factorization) -> None:
         heads, relations, tails = features(model, factorization)
@@ -315,10 +212,8 @@ class FactorizationTestCase:
             ("gather", 1, 0.1, TripleWeighter(), WEIGHTED),
             ("sparse", 1, 0.0, TripleWeighter(), dict(reduction="mean", regularization_weight=0.3, duality_weight=0.4)),
             ("gather", None, 0.1, None, dict(reduction="mean", tail_weight="sqrt-popularity")),
-            ("fused", None, 0.0, None, dict(regularization_weight=0.3)),
-            ("fused", 1, 0.1, TripleWeighter(), dict(**WEIGHTED, duality_weight=0.4)),
         ],
-        ids=["plain", "weighted", "mean", "popularity", "fused", "fused and weighted"],
+        ids=["sparse", "weighted, gather", "mean, sparse", "popularity, gather"],
     )
     def test_loss_and_gradients_equal_enumeration(
         self,
@@ -342,13 +237,13 @@ class FactorizationTestCase:
             factorization_kwargs=self.factorization_kwargs,
             loss_weighter=weighter,
         )
-        loop._sweep = SWEEPS[sweep](memory_budget)
-        assert_first_step_equals(
-            loop,
-            factory,
-            lambda: enumerated_loss(model, factory, factorization, model.loss, label_smoothing, weighter),
-            label_smoothing=label_smoothing,
-        )
+        with training_with(sweep, memory_budget):
+            assert_first_step_equals(
+                loop,
+                factory,
+                lambda: enumerated_loss(model, factory, factorization, model.loss, label_smoothing, weighter),
+                label_smoothing=label_smoothing,
+            )
 
     @pytest.mark.parametrize(
         ("sweep", "memory_budget", "target", "label_smoothing", "weighter", "loss_kwargs"),
@@ -386,17 +281,8 @@ class FactorizationTestCase:
                 None,
                 dict(reduction="mean", regularization_weight=0.2, regularization_power=2.5, tail_weight=1.0),
             ),
-            ("fused", None, "both", 0.0, None, {}),
-            (
-                "fused",
-                1,
-                "both",
-                0.1,
-                QueryWeighter(),
-                dict(query_weight=weigh_by_everything, candidate_weight=0.7, duality_weight=0.4, **WEIGHTED),
-            ),
         ],
-        ids=["plain", "tail", "head", "weights", "mean", "fused", "fused and weighted"],
+        ids=["sparse", "tail, sparse", "head, gather", "weights, gather", "mean, sparse"],
     )
     def test_local_loss_and_gradients_equal_enumeration(
         self,
@@ -422,130 +308,73 @@ class FactorizationTestCase:
             factorization_kwargs=self.factorization_kwargs,
             loss_weighter=weighter,
         )
-        loop._sweep = SWEEPS[sweep](memory_budget)
         targets = ("tail", "head") if target == "both" else (target,)
-        assert_first_step_equals(
-            loop,
-            factory,
-            lambda: enumerated_local_loss(model, factory, factorization, model.loss, targets, label_smoothing, weighter),
-            label_smoothing=label_smoothing,
-        )
-
-
-class ObjectiveTestCase:
-    """An objective equals its definition in terms of all candidates' scores, in value and gradient."""
-
-    loss_cls: ClassVar[type[MomentLoss]]
-    loss_kwargs: ClassVar[Mapping[str, Any]] = {}
-    #: the label smoothing to test with
-    label_smoothing: ClassVar[float] = 0.1
-    #: how close to enumeration
-    tolerance: ClassVar[Mapping[str, float]] = TOLERANCE
-
-    def enumerate_cost(
-        self,
-        scores: Tensor,
-        positive: Tensor,
-        positive_weights: Tensor,
-        query_weight: Tensor,
-        candidate_weights: Tensor,
-        label_smoothing: float,
-    ) -> Tensor:
-        """Compute the cost of one query by its definition.
-
-        :param scores: shape: (num_entities,), the scores of all candidates
-        :param positive: shape: (num_entities,), which of them are answers
-        :param positive_weights: shape: (num_entities,), their weights as answers
-        :param query_weight: shape: (), the weight of the query's negatives
-        :param candidate_weights: shape: (num_entities,), the weights of candidates as negatives
-        :param label_smoothing: the label smoothing
-        :return: the cost
-        """
-        raise NotImplementedError
-
-    def make_loss(self, **kwargs: Any) -> MomentLoss:
-        return self.loss_cls(**{**UNIFORM, **self.loss_kwargs, **kwargs})
-
-    @staticmethod
-    def draw_scores() -> Scores:
-        """Make up scores of three queries, the second of which has no positive."""
-        generator = torch.Generator().manual_seed(0)
-        f, w, u = (torch.rand(5, dtype=torch.double, generator=generator) for _ in range(3))
-        moments = ScoreMoments(9.0, *(torch.rand(3, dtype=torch.double, generator=generator) for _ in range(2)))
-        moments = ScoreMoments(9.0, moments.first, 5 + moments.second)
-        queries = torch.tensor([0, 0, 0, 2, 2])
-        return Scores(f, queries, moments, w, torch.rand(3, dtype=torch.double, generator=generator), u)
-
-    @pytest.mark.parametrize("smoothed", [False, True])
-    def test_derivatives_equal_automatic_differentiation(self, smoothed: bool) -> None:
-        label_smoothing = self.label_smoothing if smoothed else 0.0
-        objective, scores = self.make_loss().objective(label_smoothing, num_entities=9), self.draw_scores()
-        actual, expected = objective.costs(scores), Objective.costs(objective, scores)
-        torch.testing.assert_close(actual.total, expected.total, **TOLERANCE)
-        torch.testing.assert_close(actual.positives, expected.positives, **TOLERANCE)
-        torch.testing.assert_close(actual.second, expected.second, **TOLERANCE)
-        assert expected.first is not None
-        first = torch.zeros_like(expected.first) if actual.first is None else actual.first
-        torch.testing.assert_close(first, expected.first, **TOLERANCE)
-        assert objective.needs_first or not first.any()
-
-    def test_positives_and_candidates_add_up_unless_queries_are_needed(self) -> None:
-        objective, scores = self.make_loss().objective(self.label_smoothing, num_entities=9), self.draw_scores()
-        if objective.needs_queries:
-            with pytest.raises(ValueError, match="summed elsewhere"):
-                objective.cost(dataclasses.replace(scores, candidates=None))
-            return
-        nothing = torch.empty(0, dtype=torch.long)
-        positives = objective.costs(
-            Scores(scores.positives, scores.query_index, None, scores.positive_weights, 0.3, scores.answer_weights)
-        )
-        candidates = Scores(scores.positives[:0], nothing, scores.candidates, 1.0, 0.3)
-        whole = objective.cost(dataclasses.replace(scores, query_weights=0.3))
-        torch.testing.assert_close(positives.total + objective.cost(candidates), whole, **TOLERANCE)
-
-    @pytest.mark.parametrize("sweep", SWEEPS)
-    @pytest.mark.parametrize("memory_budget", [None, 1])
-    @pytest.mark.parametrize("graph", GRAPHS)
-    @pytest.mark.parametrize("weighted", [False, True])
-    def test_loss_and_gradients_equal_enumeration(
-        self, sweep: str, memory_budget: int | None, graph: str, weighted: bool
-    ) -> None:
-        factory = GRAPHS[graph]
-        kwargs = {}
-        if weighted:
-            kwargs = dict(positive_weight=1.5, query_weight=0.5, candidate_weight=0.7, range_weight=0.8, **WEIGHTED)
-        smoothing = self.label_smoothing if weighted and factory.num_entities > 1 else 0.0
-        model = make_model(factory, DistMultCase)
-        model.loss = self.make_loss(**kwargs)
-        weighter = QueryWeighter() if weighted else None
-        loop = NonSamplingLCWATrainingLoop(model=model, triples_factory=factory, loss_weighter=weighter, target="both")
-        loop._sweep = SWEEPS[sweep](memory_budget)
-        factorization = factorize(model.interaction)
-
-        def enumerate_loss() -> Tensor:
-            return enumerated_queries(
-                model,
+        with training_with(sweep, memory_budget):
+            assert_first_step_equals(
+                loop,
                 factory,
-                factorization,
-                model.loss,
-                weighter=weighter,
-                cost=lambda *query: self.enumerate_cost(*query, label_smoothing=smoothing),
+                lambda: enumerated_local_loss(model, factory, factorization, model.loss, targets, label_smoothing, weighter),
+                label_smoothing=label_smoothing,
             )
 
-        assert_first_step_equals(loop, factory, enumerate_loss, self.tolerance, label_smoothing=smoothing)
 
-    def test_closed_world_refuses_what_needs_queries(self) -> None:
-        model = make_model(PECULIAR, DistMultCase)
-        model.loss = self.make_loss()
-        loop = NonSamplingTrainingLoop(model=model, triples_factory=PECULIAR)
-        if model.loss.objective().needs_queries:
-            with pytest.raises(ValueError, match=r"needs to see whole queries.*training_loop='nonsamplinglcwa'"):
-                loop.train(PECULIAR, num_epochs=1, use_tqdm=False)
-        else:
-            assert loop.train(PECULIAR, num_epochs=1, use_tqdm=False)
+class TrilinearTestCase(FactorizationTestCase):
+    """Forms made of trilinear products go through the compiled loops, too."""
+
+    @pytest.mark.parametrize(
+        ("memory_budget", "label_smoothing", "weighter", "loss_kwargs"),
+        [
+            (None, 0.0, None, dict(regularization_weight=0.3)),
+            (1, 0.1, TripleWeighter(), dict(**WEIGHTED, duality_weight=0.4)),
+        ],
+        ids=["fused", "weighted, fused"],
+    )
+    def test_compiled_loss_and_gradients_equal_enumeration(
+        self,
+        memory_budget: int | None,
+        factory: CoreTriplesFactory,
+        model: ERModel,
+        factorization: Factorization,
+        label_smoothing: float,
+        weighter: LossWeighter | None,
+        loss_kwargs: Mapping[str, Any],
+    ) -> None:
+        self.test_loss_and_gradients_equal_enumeration(
+            "fused", memory_budget, factory, model, factorization, label_smoothing, weighter, loss_kwargs
+        )
+
+    @pytest.mark.parametrize(
+        ("memory_budget", "target", "label_smoothing", "weighter", "loss_kwargs"),
+        [
+            (None, "both", 0.0, None, {}),
+            (
+                1,
+                "both",
+                0.1,
+                QueryWeighter(),
+                dict(query_weight=weigh_by_everything, candidate_weight=0.7, duality_weight=0.4, **WEIGHTED),
+            ),
+            (None, "head", 0.0, QueryWeighter(), dict(reduction="mean", candidate_weight=lambda n: 1 + n**2)),
+        ],
+        ids=["fused", "weighted, fused", "head, fused"],
+    )
+    def test_compiled_local_loss_and_gradients_equal_enumeration(
+        self,
+        memory_budget: int | None,
+        factory: CoreTriplesFactory,
+        model: ERModel,
+        factorization: Factorization,
+        target: str,
+        label_smoothing: float,
+        weighter: LossWeighter | None,
+        loss_kwargs: Mapping[str, Any],
+    ) -> None:
+        self.test_local_loss_and_gradients_equal_enumeration(
+            "fused", memory_budget, factory, model, factorization, target, label_smoothing, weighter, loss_kwargs
+        )
 
 
-class DistMultCase(FactorizationTestCase):
+class DistMultCase(TrilinearTestCase):
     """What to make a simple model of; not a test."""
 
     __test__ = False

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from cases import UNIFORM, Recorder, TripleWeighter
 from graphs import GRAPHS
 from pykeen.datasets import Nations
 from pykeen.models import DistMult, ERModel, Model
@@ -17,7 +16,9 @@ from pykeen.training import LCWATrainingLoop
 from pykeen.training.training_loop import CheckpointMismatchError
 from pykeen.triples import CoreTriplesFactory
 from pykeen.triples.weights import LossWeighter, RelationLossWeighter
+from steps import Recorder
 from torch import Tensor
+from weights import UNIFORM, TripleWeighter
 
 from pykeen_nonsampling import NonSamplingLCWATrainingLoop, NonSamplingLoss, NonSamplingTrainingLoop
 

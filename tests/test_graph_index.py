@@ -6,18 +6,11 @@ import itertools
 
 import pytest
 import torch
-from graphs import GRAPHS
+from graphs import GRAPHS, as_set
 from pykeen.datasets import Nations
-from torch import Tensor
 
 from pykeen_nonsampling.graph import index as module
-from pykeen_nonsampling.graph.batches import Batch, Batches
 from pykeen_nonsampling.graph.index import TripleIndex
-from pykeen_nonsampling.graph.sides import Side, SideWeights
-
-
-def as_set(triples: Tensor) -> set[tuple[int, ...]]:
-    return set(map(tuple, triples.tolist()))
 
 
 @pytest.fixture(params=[*GRAPHS, "nations"])
@@ -113,77 +106,3 @@ class TestIndex:
         assert torch.equal(part.triples, index.triples[wanted])
         assert torch.equal(torch.as_tensor(index.positions(some)), wanted.nonzero()[:, 0])
         assert index.take(slice(None)) is index
-
-
-class TestSide:
-    def test_weights_follow_their_queries(self) -> None:
-        factory = GRAPHS["ordinary"]
-        index = TripleIndex.from_factory(factory, 5, 3)
-        weights = SideWeights(torch.arange(6.0), torch.arange(5.0), None, 10 + torch.arange(6.0))
-        side = Side("tail", index, weights).take(torch.tensor([0, 3]))
-        # the first query has two answers
-        assert side.weights.positives.tolist() == [0.0, 1.0, 4.0]  # type: ignore[union-attr]
-        assert side.weights.answers.tolist() == [10.0, 11.0, 14.0]  # type: ignore[union-attr]
-        assert side.weights.queries.tolist() == [0.0, 3.0]  # type: ignore[union-attr]
-        assert Side("tail", index).take(slice(2)).weights == SideWeights()
-
-    @pytest.mark.parametrize(("target", "expected"), [("tail", ("heads", "tails")), ("head", ("tails", "heads"))])
-    def test_ends(self, target: str, expected: tuple[str, str]) -> None:
-        index = TripleIndex.from_factory(GRAPHS["ordinary"], 5, 3)
-        assert Side(target, index).ends("heads", "tails") == expected  # type: ignore[arg-type,comparison-overlap]
-
-
-def make_batch(name: str = "nations") -> Batch:
-    factory = Nations().training if name == "nations" else GRAPHS[name]
-    index = TripleIndex.from_factory(factory, factory.num_entities, factory.num_relations)
-    return Batch([Side("tail", index), Side("head", index.reverse())])
-
-
-class TestBatches:
-    @pytest.mark.parametrize("batch_size", [1, 7, 100, 10**6])
-    @pytest.mark.parametrize("name", ["nations", "ordinary", "one triple", "every triple"])
-    def test_an_epoch_has_every_query_once_and_whole(self, name: str, batch_size: int) -> None:
-        whole = make_batch(name)
-        batches = Batches(whole, batch_size, drop_last=False)
-        parts = [whole[queries] for queries in batches]
-        assert len(parts) == len(batches) == min(-(-len(whole) // batch_size), max(s.index.num_queries for s in whole.sides))
-        for i, side in enumerate(whole.sides):
-            pieces = [part.sides[i].index for part in parts]
-            assert sum(piece.num_queries for piece in pieces) == side.index.num_queries
-            assert sum(map(len, pieces)) == len(side.index)
-            assert as_set(torch.cat([piece.triples for piece in pieces])) == as_set(side.index.triples)
-        assert sum(part.share for part in parts) == pytest.approx(1.0)
-        assert all(len(part) for part in parts)
-
-    def test_order_is_random(self) -> None:
-        whole = make_batch()
-        torch.manual_seed(0)
-        one, other = (next(iter(Batches(whole, 100, drop_last=False))) for _ in range(2))
-        assert not torch.equal(torch.as_tensor(one[0]), torch.as_tensor(other[0]))
-
-    def test_all_at_once_is_the_batch_itself(self) -> None:
-        whole = make_batch()
-        (queries,) = Batches(whole, len(whole), drop_last=True)
-        assert whole[queries] is whole
-
-    @pytest.mark.parametrize(("batch_size", "length"), [(500, 3), (796, 2), (1592, 1), (1593, 0)])
-    def test_drop_last(self, batch_size: int, length: int) -> None:
-        """Of 1,592 triples."""
-        batches = Batches(make_batch(), batch_size, drop_last=True)
-        assert len(batches) == len(list(batches)) == length
-
-    @pytest.mark.parametrize("size", [1, 100, 1000, 10**6])
-    def test_sub_batches_are_a_partition(self, size: int) -> None:
-        whole = make_batch()
-        parts = [whole.part(start, min(start + size, len(whole))) for start in range(0, len(whole), size)]
-        for i, side in enumerate(whole.sides):
-            assert torch.equal(torch.cat([part.sides[i].index.triples for part in parts]), side.index.triples)
-        assert sum(part.share for part in parts) == pytest.approx(1.0)
-        assert whole.part(0, len(whole)) is whole
-
-    def test_occurrences_count_every_side(self) -> None:
-        whole = make_batch("ordinary")
-        entities, relations = whole.occurrences
-        index = whole.sides[0].index
-        assert entities.tolist() == (2 * index.occurrences()[0]).tolist()
-        assert relations.tolist() == (2 * index.occurrences()[1]).tolist()

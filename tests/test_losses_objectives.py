@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from cases import ObjectiveTestCase
 from enumeration import squared_cost, standardized_cost
+from objective_case import ObjectiveTestCase
 from pykeen.pipeline import pipeline
 from torch import Tensor
 

@@ -1,0 +1,215 @@
+"""How the time of a search is spent, and what becomes of trials that fail."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from searches import add, make_space
+
+from pykeen_nonsampling.tuning import LAST, METRICS, Deadline, Space, Tuner
+from pykeen_nonsampling.tuning import tuner as module
+from pykeen_nonsampling.tuning.tuner import MOST_FAILURES, Job, Overrun
+
+
+@pytest.fixture(scope="module")
+def space() -> Space:
+    return make_space()
+
+
+@pytest.fixture
+def tuner(space: Space, tmp_path: Path) -> Tuner:
+    return Tuner(space, tmp_path, f"sqlite:///{tmp_path}/trials.db")
+
+
+class TestNext:
+    """What to run next, by what is known so far."""
+
+    def test_no_trial_starts_that_would_not_finish(self, tuner: Tuner) -> None:
+        add(tuner, rung=0, value=0.5, seconds=1.0)
+        # three times the epochs, each of them with four times the dimension
+        assert tuner._estimate("DistMult", 1.0, LAST) == pytest.approx(3 * 4**1.5)
+        job = tuner._next(30.0, 30.0)
+        assert job is not None
+        assert (job.rung, job.root) == (LAST, 0)
+        job = tuner._next(20.0, 20.0)
+        assert job is not None
+        assert (job.rung, job.root) == (0, None)
+        assert tuner._next(0.9, 20.0) is None
+
+    def test_only_the_best_defaults_may_take_long(self, tuner: Tuner) -> None:
+        for value in (0.5, 0.6):
+            add(tuner, rung=0, value=value, seconds=1.0, default=True)
+        job = tuner._next(300.0, 400.0)
+        assert job is not None
+        assert (job.rung, job.root) == (LAST, 1)
+        add(tuner, rung=LAST, value=0.65, seconds=24.0, root=1, default=True)
+        for seconds, root in ((400.0, None), (600.0, 0)):
+            job = tuner._next(300.0, seconds)
+            assert job is not None
+            assert job.root == root
+
+    def test_defaults_are_tried_with_inverse_triples(self, tuner: Tuner) -> None:
+        add(tuner, rung=0, value=0.5, seconds=1.0)
+        add(tuner, rung=LAST, value=0.6, seconds=2.0, root=0)
+        job = tuner._next(100.0, 100.0)
+        assert job is not None
+        assert job.params is not None
+        assert (job.rung, job.root, job.default) == (0, None, False)
+        assert job.params["create_inverse_triples"]
+        assert job.params["nonsampling of block-diagonal.regularization_weight"] == 0.05
+        add(tuner, rung=0, value=0.4, seconds=1.0, inverse=True)
+        job = tuner._next(100.0, 100.0)
+        assert job is not None
+        assert job.params is None or job.params["lr"] != 0.05
+
+    def test_best_third_goes_on(self, tuner: Tuner) -> None:
+        add(tuner, rung=0, value=0.5, seconds=1.0)
+        add(tuner, rung=LAST, value=0.6, seconds=2.0, root=0)
+        for value in (0.4, 0.7):
+            add(tuner, rung=0, value=value, seconds=1.0, inverse=True)
+        job = tuner._next(100.0, 300.0)
+        assert job is not None
+        assert (job.rung, job.root) == (1, 3)
+        add(tuner, rung=1, value=0.7, seconds=1.0, root=3)
+        job = tuner._next(100.0, 300.0)
+        assert job is not None
+        assert job.root is None
+
+    def test_the_last_rung_comes_last(self, tuner: Tuner) -> None:
+        """In the last quarter of the time, or if there is only enough of it for two more trials on that rung."""
+        add(tuner, rung=0, value=0.5, seconds=1.0)
+        add(tuner, rung=LAST, value=0.6, seconds=2.0, root=0)
+        for value in (0.55, 0.4, 0.7):
+            add(tuner, rung=0, value=value, seconds=1.0, inverse=True)
+        for remaining, seconds in ((70.0, 300.0), (4.0, 8.0)):
+            job = tuner._next(remaining, seconds)
+            assert job is not None
+            assert (job.rung, job.root) == (LAST, 4)
+        add(tuner, rung=LAST, value=0.5, seconds=2.0, root=4)
+        job = tuner._next(70.0, 300.0)
+        assert job is not None
+        assert (job.rung, job.root) == (LAST, 2)
+        add(tuner, rung=LAST, value=0.5, seconds=2.0, root=2)
+        # the other one was worse than the best one was on the same rung, so that is varied
+        job = tuner._next(70.0, 300.0)
+        assert job is not None
+        assert job.params is not None
+        assert (job.rung, job.root, job.params["model"]) == (LAST, None, "DistMult")
+        assert tuner._next(0.9, 300.0) is None
+
+
+class TestFinalists:
+    def test_better_half_of_each_rung_unless_it_is_worse_than_the_best_was(self, tuner: Tuner) -> None:
+        at_first, later, whole = ((0.5, 0), (0.7, 1), (0.6, 2), (0.4, 3)), ((0.65, 1), (0.8, 2)), ((0.9, 1),)
+        for rung, results in enumerate((at_first, later, whole)):
+            for value, root in results:
+                add(tuner, rung, value, root=root)
+        finished = sorted(tuner.finished, key=lambda x: -x.value)
+        rungs = [[x for x in finished if x.user_attrs["rung"] == rung] for rung in range(1 + LAST)]
+        assert [x.value for x in tuner._finalists(rungs[:LAST], rungs[LAST])] == [0.8, 0.7]
+        # without one on the last rung, all of the better half
+        assert [x.value for x in tuner._finalists(rungs[:LAST], [])] == [0.8, 0.7, 0.6]
+
+
+class TestDeadline:
+    def test_ends_training_after_an_epoch(self) -> None:
+        reports: list[None] = []
+        deadline = Deadline(time.monotonic() + 600, lambda: reports.append(None))
+        deadline.post_epoch(epoch=1, epoch_loss=0.0)
+        deadline.end = time.monotonic() - 1
+        with pytest.raises(Overrun):
+            deadline.post_epoch(epoch=2, epoch_loss=0.0)
+        assert len(reports) == 2
+
+
+class TestRun:
+    """With results that nobody has trained for."""
+
+    @pytest.fixture(autouse=True)
+    def _results(self, tuner: Tuner, monkeypatch: pytest.MonkeyPatch) -> None:
+        #: the results of the next trials, or what they fail with
+        self.results: list[float | BaseException] = []
+        self.kept: list[int] = []
+
+        def train(configuration: Any, inverse: bool, callback: Any = None) -> Any:
+            result = self.results.pop(0)
+            if isinstance(result, BaseException):
+                raise result
+            weights = dict.fromkeys(tuner.space.ranges["nonsampling", tuner.space.families["DistMult"]], 0.01)
+            loss_kwargs = {**weights, **configuration["loss_kwargs"]}
+            return SimpleNamespace(get_metric=lambda key: result, configuration=dict(loss_kwargs=loss_kwargs))
+
+        monkeypatch.setattr(tuner, "train", train)
+        monkeypatch.setattr(tuner, "keep", lambda number, result: self.kept.append(number))
+
+    def test_results_are_recorded_and_the_best_is_kept(self, tuner: Tuner) -> None:
+        self.results = [0.5, 0.7, 0.6, 0.7]
+        assert tuner.run(600, trials=4) is None
+        assert [x.user_attrs["metrics"]["MRR"] for x in tuner.finished] == [0.5, 0.7, 0.6, 0.7]
+        assert self.kept == [0, 1]
+        assert tuner.finished[0].user_attrs["metrics"].keys() == METRICS.keys()
+        # the defaults on a small scale, as a whole, with inverse triples
+        assert [x.user_attrs["rung"] for x in tuner.finished[:3]] == [0, LAST, 0]
+        assert [x.state.name for x in tuner.finished[:3]] == ["PRUNED", "COMPLETE", "PRUNED"]
+        finished = [x.user_attrs["finished"] for x in tuner.finished]
+        assert finished == sorted(finished)
+
+    def test_reasons_of_failures_are_recorded(self, tuner: Tuner) -> None:
+        self.results = [0.5, OSError("no disk"), Overrun(), 0.6]
+        assert tuner.run(600, trials=4) is None
+        reasons = list(tuner.table()["reason"].fillna(""))
+        assert reasons == ["", "OSError: no disk", "stopped at the end of the time", ""]
+
+    def test_many_failures_in_a_row_end_the_search(self, tuner: Tuner) -> None:
+        error = OSError("no disk")
+        self.results = [error] * (MOST_FAILURES - 1) + [0.5] + [error] * MOST_FAILURES + [0.7]
+        reason = tuner.run(600)
+        assert reason == f"the last {MOST_FAILURES} trials failed, the last one with OSError: no disk"
+        assert self.results == [0.7]
+
+    def test_those_that_are_stopped_do_not_count(self, tuner: Tuner) -> None:
+        self.results = [0.5] + [Overrun()] * (MOST_FAILURES + 1)
+        assert tuner.run(600, trials=MOST_FAILURES + 2) is None
+        assert not self.results
+
+    def test_interruption(self, tuner: Tuner) -> None:
+        self.results = [0.5, KeyboardInterrupt(), 0.6]
+        assert tuner.run(600) == "interrupted"
+        assert self.results == [0.6]
+        assert list(tuner.table()["reason"].fillna("")) == ["", "interrupted"]
+
+    def test_no_memory_left_by_others(self, tuner: Tuner, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(module, "free_memory", lambda _: 1000)
+        failed = tuner._run(Job(0, tuner.space.default("DistMult"), default=True), 0.0, 0.0, lambda _: None)
+        assert failed is not None
+        assert failed.startswith("MemoryError: about ")
+        assert failed.endswith("and 1e-06 GB are free")
+
+    def test_no_time(self, tuner: Tuner) -> None:
+        assert tuner.run(0.0) is None
+        assert not tuner.study.trials
+
+
+def test_nothing_to_test(tuner: Tuner) -> None:
+    with pytest.raises(ValueError, match="No trial has finished yet, so there is no model to test"):
+        tuner.test()
+
+
+def test_one_model_is_kept(tuner: Tuner) -> None:
+    class Result:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def save_to_directory(self, directory: Path) -> None:
+            directory.mkdir()
+            (directory / self.name).touch()
+
+    for number, name in ((3, "one"), (8, "other")):
+        tuner.keep(number, Result(name))  # type: ignore[arg-type]
+        assert {x.name for x in (tuner.directory / "model").iterdir()} == {name, "trial"}
+        assert (tuner.directory / "model" / "trial").read_text() == f"{number}\n"
+        assert not (tuner.directory / "model.new").exists()
