@@ -22,7 +22,7 @@ def space() -> Space:
 
 @pytest.fixture
 def tuner(space: Space, tmp_path: Path) -> Tuner:
-    return Tuner(space, tmp_path, f"sqlite:///{tmp_path}/trials.db")
+    return Tuner(space, tmp_path, "sqlite:///:memory:")
 
 
 class TestNext:
