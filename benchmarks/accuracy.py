@@ -1,20 +1,20 @@
 """How accurate the embeddings are: search on validation triples, and test the result.
 
-    python benchmarks/accuracy.py search pykeen_nonsampling/experiments/nonsamplinglcwa/distmult_fb15k237.json \
+    python -m benchmarks accuracy search pykeen_nonsampling/experiments/nonsamplinglcwa/distmult_fb15k237.json \
         --vary loss_kwargs.negative_weight=0.005,0.01,0.02 --vary loss_kwargs.candidate_weight=0,0.5
 
 tries all combinations, one training run each, and prints the metrics on the validation triples. As in LibKGE, candidates
 that make a triple of the training, validation or test set are left out of a ranking. Test triples serve no other purpose.
 
-    python benchmarks/accuracy.py test pykeen_nonsampling/experiments/*/*.json
+    python -m benchmarks accuracy test pykeen_nonsampling/experiments/*/*.json
 
 trains each configuration and writes its metrics on the test triples, and the training time, into the file.
 
-    python benchmarks/accuracy.py report pykeen_nonsampling/experiments/*/*.json
+    python -m benchmarks accuracy report pykeen_nonsampling/experiments/*/*.json
 
 prints these results as a table, beside those that others report. With --summary, it is the short one of the README.
 
-    python benchmarks/accuracy.py defaults --dataset nations --model ComplEx --dim 128 --epochs 100
+    python -m benchmarks accuracy defaults --dataset nations --model ComplEx --dim 128 --epochs 100
 
 trains with nothing but names, a dimension and a number of epochs.
 """
@@ -104,12 +104,12 @@ def variants(configuration: dict[str, Any], vary: tuple[str, ...]) -> Iterator[t
         yield " ".join(f"{'.'.join(path)}={value}" for path, value in zip(names, combination, strict=True)), variant
 
 
-@click.group()
-def main() -> None:
+@click.group(name="accuracy")
+def command() -> None:
     """Search for, and test, hyper-parameters."""
 
 
-@main.command()
+@command.command()
 @FILES
 @click.option("--vary", multiple=True, help="A parameter of pipeline() and its values, as in a.b=1,2")
 @click.option("--seed", default=0, show_default=True)
@@ -120,7 +120,7 @@ def search(paths: tuple[Path, ...], vary: tuple[str, ...], seed: int) -> None:
             click.echo(f"{path.stem} {name}: {summarize(run(variant, seed, testing=False))}")
 
 
-@main.command()
+@command.command()
 @FILES
 @click.option("--seeds", default=1, show_default=True, help="The number of random seeds.")
 def test(paths: tuple[Path, ...], seeds: int) -> None:
@@ -139,7 +139,7 @@ def test(paths: tuple[Path, ...], seeds: int) -> None:
         click.echo(f"{path.stem}: {content['metadata']['results']}")
 
 
-@main.command()
+@command.command()
 @FILES
 @click.option("--summary", is_flag=True, help="Only the MRR of nonsamplinglcwa, by model and dataset.")
 def report(paths: tuple[Path, ...], summary: bool) -> None:
@@ -199,7 +199,7 @@ def _with_spread(values: Sequence[float]) -> str:
     return f"{mean(values):.3f}{spread}"
 
 
-@main.command()
+@command.command()
 @click.option("--dataset", "datasets", multiple=True, required=True)
 @click.option(
     "--model", "models", multiple=True, default=["DistMult", "SimplE", "ComplEx", "TransE", "RotatE"], show_default=True
@@ -221,7 +221,3 @@ def defaults(datasets: tuple[str, ...], models: tuple[str, ...], loop: str, dim:
             evaluator="factorized",
         )
         click.echo(f"{dataset} {model}: {summarize(run(configuration, seed, testing=True))}")
-
-
-if __name__ == "__main__":
-    main()

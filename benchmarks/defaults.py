@@ -1,13 +1,13 @@
 """How far default settings carry over to graphs that they were not chosen for.
 
-    python benchmarks/defaults.py run --more DIRECTORY
+    python -m benchmarks defaults run --more DIRECTORY
 
 trains models on fourteen graphs with several rules for the defaults, and writes the MRR on the validation triples to a file,
 one line per training run. Runs that are in the file already are left out. The directory has two more datasets, ``wn18`` and
 ``nell23k``, as ``train.txt``, ``valid.txt`` and ``test.txt``; without it, these are left out. With ``--random 4``, there are
 four more rules with random constants, for a better estimate of what is possible.
 
-    python benchmarks/defaults.py report
+    python -m benchmarks defaults report
 
 prints, for each graph, what the rule reaches that is best on average on all other graphs: its MRR as a share of the best
 that was found for the graph.
@@ -15,7 +15,6 @@ that was found for the graph.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -27,17 +26,19 @@ from unittest.mock import patch
 
 import click
 import torch
-from pykeen.datasets import Dataset, EagerDataset, get_dataset
-from pykeen.datasets.base import PathDataset
+from pykeen.datasets import Dataset, get_dataset
+from pykeen.datasets.base import EagerDataset, PathDataset
 from pykeen.pipeline import pipeline
 from pykeen.triples import CoreTriplesFactory
 
+from pykeen_nonsampling.cli.curves import MRR
 from pykeen_nonsampling.defaults import LEARNING_RATE
 from pykeen_nonsampling.factorizations import Family
-from pykeen_nonsampling.losses import weights as weighting
+from pykeen_nonsampling.losses import constants as weighting
 from pykeen_nonsampling.training import NonSamplingLCWATrainingLoop
 
-MRR = "both.realistic.inverse_harmonic_mean_rank"
+from .results import add_row, file_option, read_rows
+
 PRODUCTS, DISTANCES = ("ComplEx", "DistMult"), ("TransE", "RotatE")
 
 #: Never, and always: limits of the number of entities for which the standardized loss is chosen
@@ -93,7 +94,9 @@ BY_GRAPH = ("squared", "standardized")
 def restrict(dataset: Dataset, keep: Callable[[torch.Tensor], torch.Tensor]) -> Dataset:
     """Keep some of the triples, and number entities and relations anew, by what is left for training."""
     training, testing, validation = (
-        x.mapped_triples[keep(x.mapped_triples)] for x in (dataset.training, dataset.testing, dataset.validation)
+        x.mapped_triples[keep(x.mapped_triples)]
+        for x in (dataset.training, dataset.testing, dataset.validation)
+        if x is not None
     )
     entities, relations = (torch.unique(training[:, columns]) for columns in ([0, 2], [1]))
 
@@ -171,7 +174,8 @@ def make_graphs(more: Path | None) -> dict[str, Callable[[], Dataset]]:
         return get_dataset(dataset=name)
 
     def read(name: str) -> Dataset:
-        return PathDataset(*(Path(more or "") / name / f"{split}.txt" for split in ("train", "test", "valid")))
+        train, test, valid = (Path(more or "") / name / f"{split}.txt" for split in ("train", "test", "valid"))
+        return PathDataset(train, test, valid)
 
     graphs: dict[str, Callable[[], Dataset]] = {
         "Nations": lambda: load("nations"),
@@ -221,7 +225,7 @@ def randomize(number: int, models: Sequence[str]) -> dict[str, Mapping[str, floa
 def train(dataset: Dataset, model: str, rule: Mapping[str, float], dim: int, epochs: int) -> dict[str, Any]:
     """Train with names, a dimension and a number of epochs, and the constants of a rule."""
     constants = {name: {None: rule[name]} if name in rule else values for name, values in weighting.CONSTANTS.items()}
-    rates = {
+    rates: dict[type, float] = {
         **LEARNING_RATE,
         NonSamplingLCWATrainingLoop: rule.get("learning rate", LEARNING_RATE[NonSamplingLCWATrainingLoop]),
     }
@@ -247,21 +251,15 @@ def train(dataset: Dataset, model: str, rule: Mapping[str, float], dim: int, epo
     )
 
 
-FILE = click.option(
-    "--file",
-    "path",
-    type=click.Path(dir_okay=False, path_type=Path),
-    default="docs/benchmark/defaults.jsonl",
-    show_default=True,
-)
+FILE = file_option("defaults.jsonl")
 
 
-@click.group()
-def main() -> None:
+@click.group(name="defaults")
+def command() -> None:
     """Measure how far default settings carry over."""
 
 
-@main.command()
+@command.command()
 @FILE
 @click.option(
     "--more", type=click.Path(exists=True, file_okay=False, path_type=Path), help="A directory with more datasets."
@@ -273,7 +271,7 @@ def main() -> None:
 @click.option("--dim", default=64, show_default=True)
 @click.option("--epochs", default=60, show_default=True)
 def run(
-    path: Path,
+    file: Path,
     more: Path | None,
     names: tuple[str, ...],
     models: tuple[str, ...],
@@ -292,17 +290,11 @@ def run(
             group, rules = next((group, rules) for group, rules in RULES.items() if model in group)
             for rule, constants in {**rules, **randomize(number, group)}.items():
                 key = dict(graph=name, model=model, rule=rule, dim=dim, epochs=epochs)
-                if (chosen and rule not in chosen) or any(key.items() <= row.items() for row in read_rows(path)):
+                if (chosen and rule not in chosen) or any(key.items() <= row.items() for row in read_rows(file)):
                     continue
                 row = {**key, **train(dataset, model, constants, dim, epochs)}
-                with path.open("a") as file:
-                    file.write(json.dumps(row, ensure_ascii=False) + "\n")
+                add_row(file, row)
                 click.echo(f"{name} {model} {rule}: {row['mrr']}")
-
-
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Read the results so far."""
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def shares(rows: Sequence[Mapping[str, Any]], model: str) -> dict[str, dict[str, float]]:
@@ -326,11 +318,11 @@ def shares(rows: Sequence[Mapping[str, Any]], model: str) -> dict[str, dict[str,
     return table
 
 
-@main.command()
+@command.command()
 @FILE
-def report(path: Path) -> None:
+def report(file: Path) -> None:
     """Print what rules reach on graphs that they were not chosen for, as a table in Markdown."""
-    rows = read_rows(path)
+    rows = read_rows(file)
     models = [model for model in (*PRODUCTS, *DISTANCES) if any(row["model"] == model for row in rows)]
     graphs = [name for name in make_graphs(Path()) if any(row["graph"] == name for row in rows)]
     columns: dict[str, dict[str, float]] = {}
@@ -362,7 +354,3 @@ def report(path: Path) -> None:
         )
         for rule, count in chosen[model].most_common():
             click.echo(f"{model}: {rule!r} was best on average on the others for {count} of {len(columns[model])} graphs")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,7 @@
 """What survives a kill at any moment, and a changed bit at any place.
 
-    python benchmarks/faults.py kills --number 60
-    python benchmarks/faults.py flips --number 200
+    python -m benchmarks faults kills --number 60
+    python -m benchmarks faults flips --number 200
 
 The first kills trainings at random moments, also while they write a checkpoint after every epoch, and resumes them each time
 until they are done. In the end, losses and parameters must be those of a training that was never killed, bit for bit, and no
@@ -106,12 +106,12 @@ def kill(directory: Path, name: str, epochs: int, seconds: float, number: int) -
     return unreadable
 
 
-@click.group()
-def main() -> None:
-    """Try what survives."""
+@click.group(name="faults")
+def command() -> None:
+    """Try what survives kills and changed bits."""
 
 
-@main.command()
+@command.command()
 @click.option("--number", default=60, show_default=True, help="How many kills.")
 @click.option("--epochs", default=200, show_default=True)
 @click.option("--case", "cases", type=click.Choice(list(CASES)), multiple=True, default=list(CASES), show_default=True)
@@ -136,7 +136,7 @@ def kills(number: int, epochs: int, cases: tuple[str, ...], seed: int) -> None:
     sys.exit(lost > 0)
 
 
-@main.command()
+@command.command()
 @click.option("--number", default=200, show_default=True, help="How many changed bits.")
 @click.option("--seed", default=0, show_default=True)
 def flips(number: int, seed: int) -> None:
@@ -157,7 +157,3 @@ def flips(number: int, seed: int) -> None:
                 noticed += 1
     click.echo(f"{noticed} of {number} changed bits are noticed, in a checkpoint of {len(content):,} bytes.")
     sys.exit(noticed < number)
-
-
-if __name__ == "__main__":
-    main()

@@ -14,10 +14,10 @@ import torch
 from pykeen.datasets import dataset_resolver
 from pykeen.models import model_resolver
 
-from pykeen_nonsampling.cli.console import POSITIVE, check_matplotlib, lookup, machine, silence
+from pykeen_nonsampling.cli.console import POSITIVE, check_matplotlib, lookup, silence
 from pykeen_nonsampling.cli.files import check_free, check_writable
-from pykeen_nonsampling.cli.timing import check_model
 
+from .machine import machine
 from .reproduction.examples import choose_queries, read_labels
 from .reproduction.plan import PRESETS, REPORT_PARTS, Run, plan_part
 from .reproduction.progress import estimate, format_time
@@ -25,6 +25,7 @@ from .reproduction.report import list_files, write_report
 from .reproduction.results import Results
 from .reproduction.storage import RUNS, SETTINGS, OtherSettingsError, Storage
 from .reproduction.training import do, load_graph, warm_up
+from .subject import check_model
 
 
 @click.command(name="reproduce")

@@ -1,12 +1,12 @@
 """What a search of some minutes gains over the defaults.
 
-    python benchmarks/tuning.py run --more DIRECTORY --minutes 10
+    python -m benchmarks tuning run --more DIRECTORY --minutes 10
 
-runs ``pykeen-nonsampling tune`` on the graphs of ``benchmarks/defaults.py``, and writes what it found to a file, one line
+runs ``pykeen-nonsampling tune`` on the graphs of ``defaults``, and writes what it found to a file, one line
 per search. Searches that are in the file already are left out. For FB15k-237 and WN18RR, the best configuration is trained
 once more on ``allentities``, to test it on all test triples, like the configurations in ``pykeen_nonsampling/experiments``.
 
-    python benchmarks/tuning.py report
+    python -m benchmarks tuning report
 
 prints all searches as a table.
 """
@@ -21,22 +21,19 @@ from typing import Any
 
 import click
 import torch
-from defaults import MRR, make_graphs, read_rows
 from pykeen.pipeline import pipeline
 from pykeen.triples import CoreTriplesFactory
 
 from pykeen_nonsampling.cli import main as cli
+from pykeen_nonsampling.cli.curves import MRR
+
+from .defaults import make_graphs
+from .results import add_row, file_option, read_rows
 
 #: The graphs whose test triples have entities that do not occur in training, by their names in PyKEEN
 INCOMPLETE = {"FB15k-237": "fb15k237", "WN18RR": "wn18rr"}
 
-FILE = click.option(
-    "--file",
-    "path",
-    type=click.Path(dir_okay=False, path_type=Path),
-    default="docs/benchmark/tuning.jsonl",
-    show_default=True,
-)
+FILE = file_option("tuning.jsonl")
 
 
 def write_triples(factory: CoreTriplesFactory, path: Path) -> Path:
@@ -48,7 +45,7 @@ def write_triples(factory: CoreTriplesFactory, path: Path) -> Path:
 def search(name: str, more: Path | None, directory: Path, options: list[str]) -> dict[str, Any]:
     """Search as a user would, and return what was found."""
     dataset = make_graphs(more)[name]()
-    splits = dict(training=dataset.training, validation=dataset.validation, testing=dataset.testing)
+    splits: dict[str, Any] = dict(training=dataset.training, validation=dataset.validation, testing=dataset.testing)
     arguments = ["tune", "--output", str(directory / "tuning"), *options]
     for split, factory in splits.items():
         arguments += [f"--{split}", str(write_triples(factory, directory / f"{split}.tsv"))]
@@ -70,12 +67,12 @@ def search(name: str, more: Path | None, directory: Path, options: list[str]) ->
     return {**row, **best["pipeline"]["dataset_kwargs"], "configuration": configuration}
 
 
-@click.group()
-def main() -> None:
+@click.group(name="tuning")
+def command() -> None:
     """Measure what a search gains."""
 
 
-@main.command()
+@command.command()
 @FILE
 @click.option(
     "--more", type=click.Path(exists=True, file_okay=False, path_type=Path), help="A directory with more datasets."
@@ -86,7 +83,7 @@ def main() -> None:
 @click.option("--dim", default=200, show_default=True)
 @click.option("--epochs", default=100, show_default=True)
 def run(
-    path: Path,
+    file: Path,
     more: Path | None,
     names: tuple[str, ...],
     minutes: float,
@@ -99,24 +96,23 @@ def run(
     for name in make_graphs(more):
         threads = torch.get_num_threads()
         key = dict(graph=name, minutes=minutes, models=list(models), dim=dim, epochs=epochs, threads=threads)
-        if (names and name not in names) or any(key.items() <= row.items() for row in read_rows(path)):
+        if (names and name not in names) or any(key.items() <= row.items() for row in read_rows(file)):
             continue
         options = [f"--minutes={minutes}", f"--dim={dim}", f"--epochs={epochs}", *(f"--model={model}" for model in models)]
         with TemporaryDirectory() as directory:
             row = {**key, **search(name, more, Path(directory), options)}
-        with path.open("a") as file:
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        add_row(file, row)
 
 
-@main.command()
+@command.command()
 @FILE
-def report(path: Path) -> None:
+def report(file: Path) -> None:
     """Print all searches as a table in Markdown."""
     order = list(make_graphs(Path()))
     metrics = ("defaults, validation", "found, validation", "found, test")
     columns = ("graph", "models", "minutes", "threads", "trials", *metrics, "best")
     click.echo(f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|")
-    for row in sorted(read_rows(path), key=lambda row: (row["minutes"], order.index(row["graph"]))):
+    for row in sorted(read_rows(file), key=lambda row: (row["minutes"], order.index(row["graph"]))):
         models = ", ".join(row["models"]) or "default"
         gain = row["validation"] / row["default"] - 1
         test = row.get("all_test", row["test"])
@@ -124,7 +120,3 @@ def report(path: Path) -> None:
             f"| {row['graph']} | {models} | {row['minutes']:g} | {row['threads']} | {row['trials']} | "
             f"{row['default']:.3f} | {row['validation']:.3f} ({gain:+.1%}) | {test:.3f} | {row['best']} |"
         )
-
-
-if __name__ == "__main__":
-    main()

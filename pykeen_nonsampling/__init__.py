@@ -4,10 +4,9 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if "pykeen.datasets" not in sys.modules:
-    # PyKEEN loads this package in the middle of its own imports, as an entry point of pykeen.datasets. If this package is
-    # imported first, PyKEEN has to be imported completely before it, or each would see the other's modules half-initialized.
-    import pykeen.pipeline  # noqa: F401
+from ._import_order import PyKEENFirst
+
+sys.meta_path.insert(0, PyKEENFirst())
 
 if TYPE_CHECKING:
     from .datasets import AllEntities, SyntheticGraph

@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 def report(error: Exception) -> None:
     """Say what is broken, and how to mend it. PyKEEN goes on without it: nobody else's work should fail for it."""
     warnings.warn(
-        f"pykeen-nonsampling is installed, but broken, so PyKEEN does without it: {type(error).__name__}: {error}. "
+        f"pykeen-nonsampling failed to load and was skipped: {type(error).__name__}: {error}. "
         f"If `pip check` finds a dependency that is missing or of another version, install that. Otherwise, repair the "
         f"package with `pip install --force-reinstall --no-deps pykeen-nonsampling`, or remove it with "
         f"`pip uninstall pykeen-nonsampling`.",
@@ -43,38 +43,41 @@ def wrap_pipeline(module: ModuleType) -> None:
 
     from .checkpoints import prepare
     from .defaults import check_size, complete, difference
-    from .distributed.group import Ranks
+    from .distributed.group import Group
+    from .memory.room import known_room
     from .recording import RecordedResult
-    from .training.loop import derived
+    from .training.messages import derived
 
     running: ContextVar[Mapping[str, Any] | None] = ContextVar("running", default=None)
 
     def check(**kwargs: Any) -> None:
         arguments = running.get()
         if arguments is not None:
-            check_size(arguments, kwargs["model"], kwargs["model_kwargs"], kwargs["training_triples_factory"])
+            room = check_size(arguments, kwargs["model"], kwargs["model_kwargs"], kwargs["training_triples_factory"])
+            known_room.set(room)
 
     before_models(module, check)
 
     def run(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> Any:
         completed = complete(without_command_line_defaults(kwargs))
-        ranks = Ranks.current()
-        if ranks.is_first and ranks.size > 1:
+        group = Group.current()
+        if group.is_first and group.size > 1:
             # PyKEEN's cache of datasets is not made for several processes that write it at once
             names = ("dataset", "dataset_kwargs", "training", "testing", "validation")
             get_dataset(**{name: completed.get(name) for name in names})
-        elif not ranks.is_first:
+        elif not group.is_first:
             # one of several processes is enough
             completed["result_tracker"] = None
-        ranks.same(None)
+        group.same(None)
         # PyKEEN itself looks at the checkpoint before the training loop can
         prepare(completed.get("training_kwargs"))
-        tokens = derived.set(difference(completed, kwargs)), running.set(completed)
+        tokens = derived.set(difference(completed, kwargs)), running.set(completed), known_room.set(None)
         try:
             return RecordedResult.of(function(**completed))
         finally:
             derived.reset(tokens[0])
             running.reset(tokens[1])
+            known_room.reset(tokens[2])
 
     _wrap(module, "pipeline", run)
 

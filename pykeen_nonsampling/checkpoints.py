@@ -5,10 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import signal
 import tempfile
-import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,7 @@ from pykeen.constants import PYKEEN_CHECKPOINTS
 #: What directories for parts of checkpoints begin with
 ROWS = "rows"
 
-#: What a digest begins with
+#: What a digest begins with. The checksums that PyTorch's archives have leave out headers, padding and the directory.
 MARK = b"sha256:"
 
 #: The length of a digest with its mark. PyTorch's files are zip archives, whose comment it becomes, so anyone can read them.
@@ -172,26 +170,3 @@ def _flush(directory: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
-
-
-@contextmanager
-def deferring_interrupts(act: Callable[[], None]) -> Iterator[None]:
-    """Let the first Ctrl-C call a function, and the second one interrupt, unless the program handles it itself.
-
-    :param act: the function
-    """
-    if threading.current_thread() is not threading.main_thread() or (
-        signal.getsignal(signal.SIGINT) is not signal.default_int_handler
-    ):
-        yield
-        return
-
-    def handle(*_: Any) -> None:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        act()
-
-    signal.signal(signal.SIGINT, handle)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -38,7 +38,7 @@ from pykeen.utils import resolve_device
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from .losses import AutomaticLoss, check_loss
-from .memory.room import check_model
+from .memory.room import Room, check_model
 from .training import FactorizedTrainingLoop, NonSamplingLCWATrainingLoop, NonSamplingTrainingLoop
 from .training.arguments import check_negative_sampler
 
@@ -131,22 +131,22 @@ def complete(kwargs: Mapping[str, Any]) -> dict[str, Any]:
 
 def check_size(
     kwargs: Mapping[str, Any], model: Any, model_kwargs: Mapping[str, Any] | None, factory: CoreTriplesFactory
-) -> None:
+) -> Room | None:
     """Refuse a pipeline whose model does not fit the memory, before it is made.
 
     :param kwargs: the completed keyword arguments of the pipeline
     :param model: the model, or a hint for it
     :param model_kwargs: its keyword arguments
     :param factory: the training triples
+    :return: the room that there is; none, if the size is not known before the model is made
     :raises ValueError: if it does not fit
     """
     training_loop: Any = training_loop_resolver.lookup(kwargs["training_loop"])
     loop_kwargs, loss = kwargs.get("training_loop_kwargs") or {}, kwargs.get("loss")
     if loss is not None and not isinstance(loss, Loss):
         loss = loss_resolver.make(loss, kwargs.get("loss_kwargs"))
-
     inverse, target = factory.create_inverse_triples, loop_kwargs.get("target")
-    check_model(
+    return check_model(
         model_resolver.lookup(model),
         {name: value for name, value in (model_kwargs or {}).items() if name not in ("loss", "regularizer")},
         factory,

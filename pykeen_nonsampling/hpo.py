@@ -23,11 +23,11 @@ from .defaults import OPTIMIZATION, complete_loss, complete_model, is_ours
 from .factorizations import Family, NotDecomposableError
 from .free import free_memory
 from .graph.frequencies import Frequencies
-from .losses import AutomaticLoss, MomentLoss, NonSamplingLoss
-from .losses.weights import closed_world_defaults, local_closed_world_defaults, suitable_loss
+from .losses import AutomaticLoss, MomentLoss
+from .losses.automatic import choose_loss
 from .memory.dry_run import outline
 from .memory.outline import Outline, format_bytes
-from .training import FactorizedTrainingLoop, NonSamplingTrainingLoop
+from .training import FactorizedTrainingLoop
 
 logger = logging.getLogger(__name__)
 
@@ -36,15 +36,6 @@ LOSSES = ("nonsampling", "standardized")
 
 #: Adam's learning rates for one step per epoch, with a cosine schedule; the default is in their middle
 LEARNING_RATES: Mapping[str, Any] = {"type": float, "low": 0.005, "high": 0.1, "log": True}
-
-#: How far the weight of negatives may be from its default. A larger one makes all scores shrink to zero.
-NEGATIVE_FACTORS = 1 / 30, 10
-
-#: How far the weight of regularization may be from its default
-REGULARIZATION_FACTORS = 1 / 10, 4
-
-#: How far the margin of the standardized loss may be from its default, and how far its anchor
-MARGIN_FACTORS, ANCHOR_FACTORS = (1 / 2, 3 / 2), (1 / 10, 4)
 
 #: More features than this are not searched, even if they fit: time and memory grow with their square
 WIDEST = 2048
@@ -89,43 +80,10 @@ def known_losses() -> list[str]:
     return [name for name in LOSSES if name in loss_resolver.lookup_dict]
 
 
-def default_loss(
-    training_loop: type[FactorizedTrainingLoop], factory: CoreTriplesFactory, family: Family
-) -> type[MomentLoss]:
-    """Choose a loss for the graph and the family of the model.
-
-    :param training_loop: the class of the training loop
-    :param factory: the training triples
-    :param family: the family of the model's factorization
-    :return: the class of the loss
-    """
-    if issubclass(training_loop, NonSamplingTrainingLoop):
-        return NonSamplingLoss
-    return suitable_loss(Frequencies.of(factory), family)
-
-
-def default_weights(
-    training_loop: type[FactorizedTrainingLoop], loss: MomentLoss, factory: CoreTriplesFactory, family: Family
-) -> dict[str, float]:
-    """Derive the default weights of a loss from the graph and the family of the model.
-
-    :param training_loop: the class of the training loop
-    :param loss: the loss, for what the user has set
-    :param factory: the training triples
-    :param family: the family of the model's factorization
-    :return: the weights, by the names of the loss's parameters
-    """
-    derive = closed_world_defaults if issubclass(training_loop, NonSamplingTrainingLoop) else local_closed_world_defaults
-    return derive(loss, Frequencies.of(factory), family)
-
-
 def loss_ranges(
     training_loop: type[FactorizedTrainingLoop], loss: MomentLoss, factory: CoreTriplesFactory, family: Family
 ) -> dict[str, Any]:
     """Derive what to search of a loss from the graph and the family of the model.
-
-    These are the ranges of loss and training loop, but those of weights that have a default lie around it. Negatives never
-    weigh more than positives, and regularization that is off by default is not searched.
 
     :param training_loop: the class of the training loop
     :param loss: the loss, for what the user has set
@@ -133,24 +91,8 @@ def loss_ranges(
     :param family: the family of the model's factorization
     :return: the ranges, in PyKEEN's format
     """
-    defaults = default_weights(training_loop, loss, factory, family)
-    ranges: dict[str, Any] = {**getattr(type(loss), "hpo_default", {}), **training_loop.loss_hpo_default}
-    if "negative_weight" in ranges:
-        low, high = (factor * defaults["negative_weight"] for factor in NEGATIVE_FACTORS)
-        ranges["negative_weight"] = _log_range(low, min(high, loss.positive_weight))
-    if "margin" in defaults:
-        low, high = (factor * defaults["margin"] for factor in MARGIN_FACTORS)
-        ranges["margin"] = {"type": float, "low": low, "high": high}
-        ranges["anchor"] = _log_range(*(factor * defaults["anchor"] for factor in ANCHOR_FACTORS))
-    for name in ("regularization_weight", "duality_weight"):
-        ranges.pop(name, None)
-        if defaults.get(name):
-            ranges[name] = _log_range(*(factor * defaults[name] for factor in REGULARIZATION_FACTORS))
-    return ranges
-
-
-def _log_range(low: float, high: float) -> dict[str, Any]:
-    return {"type": float, "low": low, "high": high, "log": True}
+    defaults = loss.default_weights(Frequencies.of(factory), family, training_loop.closed_world)
+    return loss.hpo_ranges(defaults, training_loop.loss_hpo_default)
 
 
 def complete_study(kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -180,7 +122,7 @@ def complete_study(kwargs: Mapping[str, Any]) -> dict[str, Any]:
     loss_kwargs = completed.get("loss_kwargs") or {}
     loss: Any = loss_resolver.make(completed["loss"], loss_kwargs)
     if isinstance(loss, AutomaticLoss):
-        loss = loss.become(default_loss(training_loop, factory, family))
+        loss = choose_loss(Frequencies.of(factory), family, training_loop.closed_world)(**loss.kwargs)
         completed["loss"] = loss_resolver.normalize_inst(loss)
     ranges = loss_ranges(training_loop, loss, factory, family)
     _add_ranges(completed, "loss", {name: space for name, space in ranges.items() if name not in loss_kwargs})

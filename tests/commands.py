@@ -16,7 +16,10 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 
 #: What takes seconds to import, also what PyTorch imports in the first step of an optimizer
-PRELOADED = ["pykeen.cli", "pykeen.hpo", "pykeen_nonsampling.cli", "pykeen_nonsampling.sweeps.numba.sweep", "torch._dynamo"]
+PRELOADED = [
+    *("pykeen.cli", "pykeen.hpo", "pykeen_nonsampling.sweeps.numba.sweep", "torch._dynamo"),
+    *(f"pykeen_nonsampling.cli.{name}" for name in ("compare", "models", "plan", "train", "tune")),
+]
 
 
 def run(*command: str, cwd: Path) -> str:

@@ -1,11 +1,16 @@
 """Tests leave nothing behind in the user's home, and are the same each time; test cases bring their graphs."""
 
 import os
+import sys
 import tempfile
+from pathlib import Path
 from typing import Any
 
 import hypothesis
 import pytest
+
+# for the package benchmarks; at the end, so that pykeen_nonsampling is the one that is installed
+sys.path.append(str(Path(__file__).parents[1]))
 
 # read by PyKEEN when it is imported, here and in subprocesses
 os.environ["PYKEEN_HOME"] = os.environ["PYSTOW_HOME"] = tempfile.mkdtemp(prefix="pykeen-nonsampling-")

@@ -27,9 +27,9 @@ from pykeen_nonsampling import (
     StandardizedLoss,
 )
 from pykeen_nonsampling.defaults import model_defaults
-from pykeen_nonsampling.distributed import shards as sharding
+from pykeen_nonsampling.distributed import model as divided
 from pykeen_nonsampling.distributed import sweep as sharded
-from pykeen_nonsampling.distributed.group import Ranks
+from pykeen_nonsampling.distributed.group import Group
 from pykeen_nonsampling.distributed.shards import divide
 
 CLOSED, LOCAL = NonSamplingTrainingLoop, NonSamplingLCWATrainingLoop
@@ -50,7 +50,7 @@ CASES: dict[str, tuple[Any, Any, torch.dtype, Any, bool, dict[str, Any]]] = {
 }
 
 
-def train(name: str, ranks: Ranks | None, directory: Path) -> dict[str, Any]:
+def train(name: str, ranks: Group | None, directory: Path) -> dict[str, Any]:
     """Train one of them, with divided entities, if there are processes to divide them among."""
     loop, model_cls, dtype, loss, inverse, options = CASES[name]
     dataset = Nations(create_inverse_triples=inverse)
@@ -64,7 +64,9 @@ def train(name: str, ranks: Ranks | None, directory: Path) -> dict[str, Any]:
     model = model_cls(**kwargs).to(dtype)
     trained = loop(model=model, triples_factory=training, optimizer="Adam", optimizer_kwargs=dict(lr=0.01))
     torch.manual_seed(0)
-    checkpoint = {} if ranks is None else dict(checkpoint_name=f"{name}.pt", checkpoint_directory=directory)
+    checkpoint: dict[str, Any] = {}
+    if ranks is not None:
+        checkpoint = dict(checkpoint_name=f"{name}.pt", checkpoint_directory=directory, checkpoint_frequency=0)
     losses = trained.train(training, num_epochs=20, use_tqdm=False, **options, **checkpoint)
     testing = dataset.testing.mapped_triples
     if ranks is not None:
@@ -93,7 +95,7 @@ class Allocations(TorchDispatchMode):
         return result
 
 
-def count(ranks: Ranks) -> tuple[int, int]:
+def count(ranks: Group) -> tuple[int, int]:
     """Train on a graph of 3,000 entities; return the size of the largest tensor, and that of all vectors of entities."""
     generator = torch.Generator().manual_seed(0)
     triples = torch.stack([torch.randint(high, (4000,), generator=generator) for high in (3000, 2, 3000)], dim=-1)
@@ -110,7 +112,7 @@ def count(ranks: Ranks) -> tuple[int, int]:
 if __name__ == "__main__":
     logging.disable(logging.WARNING)
     # several blocks, although there are only a few entities
-    sharded.FEWEST_ROWS, sharding.ROWS_AT_ONCE = 200, 512
+    sharded.FEWEST_ROWS, divided.ROWS_AT_ONCE = 200, 512
     directory = Path(sys.argv[1])
     store, rank, world_size = next(rendezvous("env://", timeout=timedelta(minutes=5)))
     results: dict[Any, Any] = {}
@@ -122,8 +124,8 @@ if __name__ == "__main__":
             if rank == 0:
                 place.mkdir()
             distributed.barrier()
-            results[size] = {name: train(name, Ranks.current(), place) for name in CASES}
-            results[size]["allocations"] = count(Ranks.current())
+            results[size] = {name: train(name, Group.current(), place) for name in CASES}
+            results[size]["allocations"] = count(Group.current())
             distributed.destroy_process_group()
     if rank == 0:
         results[1] = {name: train(name, None, directory) for name in CASES}

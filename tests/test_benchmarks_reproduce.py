@@ -21,7 +21,7 @@ from commands import ROOT
 from pykeen.training import NonFiniteLossError
 from typing_extensions import override
 
-from benchmarks import reproduce
+from benchmarks import reproduce, speed
 from benchmarks.reproduction import paper, training
 from benchmarks.reproduction.content import collect
 from benchmarks.reproduction.examples import find_queries, read_labels
@@ -33,7 +33,6 @@ from benchmarks.reproduction.sections import Cell, Table
 from benchmarks.reproduction.statistics import paired_test
 from benchmarks.reproduction.storage import Storage
 from benchmarks.reproduction.training import do
-from pykeen_nonsampling.cli import speed
 
 #: The directories of published reports, each with the names of entities that it was made with, if there were any
 PUBLISHED = sorted((ROOT / "docs" / "reproduction").iterdir())

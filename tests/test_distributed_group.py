@@ -14,7 +14,7 @@ from pykeen.pipeline import pipeline
 from rank_script import CASES
 from restart_script import CONFIGURATION
 
-from pykeen_nonsampling.distributed.group import Ranks
+from pykeen_nonsampling.distributed.group import Group
 
 pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="PyTorch without distributed training")
 
@@ -69,5 +69,5 @@ def test_killed_process_is_restarted(tmp_path: Path) -> None:
 
 
 def test_rows_of_a_matrix_are_divided() -> None:
-    rows = [Ranks(i, 3).rows(10) for i in range(3)]
+    rows = [Group(i, 3).rows(10) for i in range(3)]
     assert [x for part in rows for x in range(10)[part]] == list(range(10))

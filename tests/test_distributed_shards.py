@@ -12,7 +12,7 @@ from pykeen.models import CompGCN, DistMult
 from shard_script import CASES
 
 from pykeen_nonsampling import NonSamplingLCWATrainingLoop, NonSamplingTrainingLoop
-from pykeen_nonsampling.distributed.group import Ranks
+from pykeen_nonsampling.distributed.group import Group
 from pykeen_nonsampling.distributed.shards import Sharding, ShardingError, divide
 
 pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="PyTorch without distributed training")
@@ -42,14 +42,14 @@ def test_result_is_that_of_one_process(processes: int, tmp_path: Path) -> None:
 
 
 def test_representations_without_rows() -> None:
-    training = divide(Nations(create_inverse_triples=True).training, Ranks())
+    training = divide(Nations(create_inverse_triples=True).training, Group())
     model = CompGCN(triples_factory=training, embedding_dim=4)
     with pytest.raises(ShardingError, match="does not have one vector of parameters per entity"):
         NonSamplingLCWATrainingLoop(model=model, triples_factory=training)
 
 
 def test_triples_of_others() -> None:
-    training = divide(Nations().training, Ranks())
+    training = divide(Nations().training, Group())
     loop = NonSamplingTrainingLoop(model=DistMult(triples_factory=training), triples_factory=training)
     with pytest.raises(ShardingError, match="have to be divided"):
         loop.train(Nations().training, num_epochs=1)
@@ -61,7 +61,7 @@ class TestSharding:
         entities = torch.arange(17)
         rows = []
         for rank in range(size):
-            sharding = Sharding(17, Ranks(rank, size))
+            sharding = Sharding(17, Group(rank, size))
             numbers = sharding.number(entities)
             assert sorted(numbers.tolist()) == entities.tolist()
             assert torch.equal(sharding.original(numbers), entities)
@@ -73,4 +73,4 @@ class TestSharding:
 
     def test_too_few(self, size: int) -> None:
         with pytest.raises(ShardingError, match=f"{size} entities cannot be divided among {size + 1} processes"):
-            Sharding(size, Ranks(0, size + 1))
+            Sharding(size, Group(0, size + 1))

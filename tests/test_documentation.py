@@ -18,10 +18,10 @@ import pytest
 from commands import ROOT, run, run_python
 
 import pykeen_nonsampling
-from pykeen_nonsampling import cli
-from pykeen_nonsampling import defaults as recipes
+from benchmarks.__main__ import main as benchmarks
+from pykeen_nonsampling import cli, defaults
 from pykeen_nonsampling.factorizations import factorization_resolver
-from pykeen_nonsampling.losses import weights as weighting
+from pykeen_nonsampling.losses import constants
 
 FENCE = re.compile(r"^( *`{3,})(\S*)[^\n]*\n(.*?)^\1$", flags=re.MULTILINE | re.DOTALL)
 PAGES = {str(path.relative_to(ROOT)): path for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
@@ -31,10 +31,11 @@ RESULTS = ROOT / "docs" / "benchmark"
 PACKAGE = Path(pykeen_nonsampling.__file__).parent
 #: A reference in Markdown or a docstring, as in {class}`~torch.Tensor` or :class:`a tensor <torch.Tensor>`
 REFERENCE = re.compile(r"(?:\{|:)(?:attr|class|func|meth|mod)(?:\}|:)`(?:[^`<]*<|~)?((?:pykeen|torch)[\w.]*)>?`")
-#: A command or a script of this project, and its arguments
+#: A command of this project, and its arguments
 COMMAND = re.compile(
-    r"(?:\$ |[A-Z_]+=\S+ )?(?:pykeen-nonsampling|torchrun .* -m pykeen_nonsampling|python (benchmarks/\w+\.py))(?: (.*))?"
+    r"(?:\$ |[A-Z_]+=\S+ )?(?:pykeen-nonsampling|(?:torchrun .*|python) -m (pykeen_nonsampling|benchmarks))(?: (.*))?"
 )
+GROUPS = {"benchmarks": benchmarks, "pykeen_nonsampling": cli.main, None: cli.main}
 #: The page whose commands use what its code has written
 TUTORIAL = "docs/tutorial.md"
 
@@ -92,22 +93,23 @@ def test_commands(page: str, tmp_path: Path) -> None:
     run_commands(page, tmp_path)
 
 
-def named_commands(path: Path) -> Iterator[tuple[str, list[str]]]:
-    """Find the commands and scripts of this project that a page names, with their arguments, in blocks or within a line."""
+def named_commands(path: Path) -> Iterator[tuple[click.Command, list[str]]]:
+    """Find the commands of this project that a page names, with their arguments, in blocks or within a line."""
     page = re.sub(r" *\\\n *", " ", path.read_text(encoding="utf-8"))
     for line in (line.strip() for part in page.split("\n") for line in (part, *re.findall("`([^`]+)`", part))):
         if (command := COMMAND.fullmatch(line)) and "…" not in line:
-            yield command[1] or "", shlex.split(command[2] or "")
+            yield GROUPS[command[1]], shlex.split(command[2] or "")
 
 
 @pytest.mark.parametrize("page", [name for name, path in PAGES.items() if any(named_commands(path))])
-def test_commands_exist(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_exist(page: str) -> None:
     """Those that take too long to run here have at least the names and options of what there is."""
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")  # some import others
-    for script, arguments in named_commands(PAGES[page]):
-        command = run_path(str(ROOT / script))["main"] if script else cli.main
-        while isinstance(command, click.Group) and arguments:
-            command = command.commands[arguments.pop(0)]
+    for command, arguments in named_commands(PAGES[page]):
+        while isinstance(command, click.Group) and arguments and not arguments[0].startswith("-"):
+            name, *arguments = arguments
+            found = command.get_command(click.Context(command), name)
+            assert found is not None, f"{page} names {name}, which does not exist"
+            command = found
         # names are checked, but values are not: files may be missing
         command.make_parser(click.Context(command)).parse_args(arguments)
 
@@ -126,7 +128,7 @@ def test_json(page: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "table"), [("recipes", recipes.format_markdown()), ("weights", weighting.format_markdown())]
+    ("name", "table"), [("defaults", defaults.format_markdown()), ("weights", constants.format_markdown())]
 )
 def test_tables_of_defaults_are_current(name: str, table: str) -> None:
     page = PAGES["docs/usage.md"].read_text(encoding="utf-8")
@@ -140,21 +142,20 @@ EXPERIMENTS = [str(path) for path in sorted((ROOT / "pykeen_nonsampling" / "expe
 @pytest.mark.parametrize(
     ("page", "name", "command"),
     [
-        ("README.md", "summary", ["accuracy.py", "report", "--summary", *EXPERIMENTS]),
-        ("docs/benchmarks.md", "times", ["times.py", "--file", str(RESULTS / "benchmark.json")]),
-        ("docs/choosing.md", "defaults", ["defaults.py", "report", "--file", str(RESULTS / "defaults.jsonl")]),
-        ("docs/choosing.md", "results", ["accuracy.py", "report", *EXPERIMENTS]),
-        ("docs/tuning.md", "searches", ["tuning.py", "report", "--file", str(RESULTS / "tuning.jsonl")]),
-        ("docs/promises.md", "estimates", ["planning.py", "--report"]),
-        ("docs/scaling.md", "memory", ["sharding.py", "--report"]),
-        ("docs/scaling.md", "projections", ["sharding.py", "--project"]),
-        ("docs/scaling.md", "ways", ["sharding.py", "--compare"]),
+        ("README.md", "summary", ["accuracy", "report", "--summary", *EXPERIMENTS]),
+        ("docs/benchmarks.md", "times", ["tables", "speed", "--file", str(RESULTS / "benchmark.json")]),
+        ("docs/choosing.md", "defaults", ["defaults", "report", "--file", str(RESULTS / "defaults.jsonl")]),
+        ("docs/choosing.md", "results", ["accuracy", "report", *EXPERIMENTS]),
+        ("docs/tuning.md", "searches", ["tuning", "report", "--file", str(RESULTS / "tuning.jsonl")]),
+        ("docs/promises.md", "estimates", ["memory", "report"]),
+        ("docs/scaling.md", "memory", ["shards", "report"]),
+        ("docs/scaling.md", "projections", ["shards", "project"]),
+        ("docs/scaling.md", "ways", ["tables", "ranks"]),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_tables_of_results_are_current(page: str, name: str, command: list[str], tmp_path: Path) -> None:
-    script, *arguments = command
-    printed = run_python(str(ROOT / "benchmarks" / script), *arguments, cwd=tmp_path)
+    printed = run_python("-m", "benchmarks", *command, cwd=tmp_path)
     table, _, summary = printed.strip().partition("\n\n")
     text = PAGES[page].read_text(encoding="utf-8")
     written = text.partition(f"<!-- {name}: begin -->")[2].partition(f"<!-- {name}: end -->")[0]

@@ -19,9 +19,10 @@ from pykeen.triples.weights import RelationLossWeighter
 from pykeen.utils import complex_normalize
 
 from pykeen_nonsampling import NonSamplingLoss, NonSamplingTrainingLoop, NotDecomposableError
-from pykeen_nonsampling.distributed.placement import place
+from pykeen_nonsampling.distributed.group import Group
+from pykeen_nonsampling.distributed.placement import Placement
 from pykeen_nonsampling.factorizations import DistMultFactorization, factorize
-from pykeen_nonsampling.factorizations.features import factorize_model
+from pykeen_nonsampling.training.run import prepare
 
 FACTORY = GRAPHS["ordinary"]
 
@@ -136,7 +137,7 @@ class TestSteps:
             )
             before = model.relation_representations[0](indices=None).detach().clone()
             loop = NonSamplingTrainingLoop(model=model, triples_factory=FACTORY)
-            loop._prepare(place(FACTORY.num_entities), FACTORY, 0.0)
+            prepare(loop, Placement(FACTORY.num_entities, Group()), FACTORY, NonSamplingLoss(), 0.0)
             assert torch.equal(model.relation_representations[0](indices=None), before)
             assert len(loop.train(FACTORY, num_epochs=2, use_tqdm=False) or []) == 2
 
@@ -147,7 +148,7 @@ class TestSteps:
         model = CompGCN(triples_factory=factory, random_seed=0, **kwargs).eval()
         before = model.relation_representations[0](indices=None).detach().clone()
         loop = NonSamplingTrainingLoop(model=model, triples_factory=factory)
-        loop._try_features(factorize_model(model, None, None))
+        prepare(loop, Placement(factory.num_entities, Group()), factory, NonSamplingLoss(), 0.0)
         assert torch.equal(model.relation_representations[0](indices=None), before)
 
 

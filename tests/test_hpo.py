@@ -11,11 +11,12 @@ from pykeen.hpo import hpo_pipeline
 from pykeen.models import RESCAL
 from pykeen.training import training_loop_resolver
 
-from pykeen_nonsampling import NonSamplingLCWATrainingLoop, NonSamplingLoss, NotDecomposableError, StandardizedLoss
+from pykeen_nonsampling import NonSamplingLoss, NotDecomposableError, StandardizedLoss
 from pykeen_nonsampling import hpo as search
 from pykeen_nonsampling.defaults import model_defaults
 from pykeen_nonsampling.factorizations import Family
-from pykeen_nonsampling.hpo import LEARNING_RATES, complete_study, default_weights, limit_sizes, loss_ranges
+from pykeen_nonsampling.graph.frequencies import Frequencies
+from pykeen_nonsampling.hpo import LEARNING_RATES, complete_study, limit_sizes, loss_ranges
 from pykeen_nonsampling.memory.dry_run import outline
 
 STUDY: dict[str, Any] = dict(dataset="nations", model="ComplEx", training_loop="nonsamplinglcwa")
@@ -37,7 +38,7 @@ class TestRanges:
     def test_negatives_weigh_about_as_much_as_by_default(self, loop: str, family: Family) -> None:
         dataset = get_dataset(dataset="syntheticgraph")
         loss, cls = NonSamplingLoss(positive_weight=2.0), training_loop_resolver.lookup(loop)
-        default = search.default_weights(cls, loss, dataset.training, family)["negative_weight"]
+        default = loss.default_weights(Frequencies.of(dataset.training), family, cls.closed_world)["negative_weight"]
         space = loss_ranges(cls, loss, dataset.training, family)["negative_weight"]
         assert space["low"] == pytest.approx(default / 30)
         assert space["high"] == pytest.approx(min(10 * default, 2.0))
@@ -57,9 +58,8 @@ class TestRanges:
     def test_margin_and_anchor_lie_around_their_defaults(self) -> None:
         ranges = complete_study(dict(STUDY, loss="standardized"))["loss_kwargs_ranges"]
         for name in ("margin", "anchor"):
-            default = default_weights(
-                NonSamplingLCWATrainingLoop, StandardizedLoss(), Nations().training, Family.BLOCK_DIAGONAL
-            )[name]
+            graph = Frequencies.of(Nations().training)
+            default = StandardizedLoss().default_weights(graph, Family.BLOCK_DIAGONAL, closed_world=False)[name]
             assert ranges[name]["low"] < default < ranges[name]["high"]
 
     def test_products_are(self) -> None:

@@ -156,7 +156,7 @@ class TestParameters:
 
     def test_resolved_copy_leaves_the_original(self) -> None:
         loss = NonSamplingLoss()
-        resolved = loss.resolve(negative_weight=0.3)
+        resolved = loss.replace(negative_weight=0.3)
         assert (loss.negative_weight, resolved.negative_weight) == (None, 0.3)
         assert type(resolved) is NonSamplingLoss
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from pykeen.datasets import Nations
 from pykeen.models import CP, RESCAL, DistMult
 
 from pykeen_nonsampling.defaults import model_defaults
+from pykeen_nonsampling.graph.index import TripleIndex
 from pykeen_nonsampling.memory.dry_run import outline
 from pykeen_nonsampling.memory.outline import format_bytes
+from pykeen_nonsampling.sweeps.numba.order import Order
 
 
 def test_a_smaller_model_can_be_told_from_a_larger_one() -> None:
@@ -27,3 +30,15 @@ def test_bytes_are_readable() -> None:
         "2.5 GB",
         "3 TB",
     ]
+
+
+def test_an_index_and_an_order_have_as_many_bytes_as_they_say() -> None:
+    index = TripleIndex.from_factory(Nations().training, 14, 55)
+    n, q, a = len(index), index.num_queries, index.reverse().num_queries
+    order = Order(index, parts=1)
+    # offsets have one more element
+    expected = TripleIndex.TRIPLE_BYTES * n + TripleIndex.QUERY_BYTES * q + 8
+    assert sum(x.nbytes for x in (index.pairs, index.offsets, index.answers)) == expected
+    tensors = [x for x in vars(order).values() if isinstance(x, torch.Tensor)]
+    expected = Order.TRIPLE_BYTES * n + Order.QUERY_BYTES * q + Order.ANSWER_BYTES * a + 2 * 8
+    assert sum(x.nbytes for x in tensors) == expected

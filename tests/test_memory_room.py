@@ -40,7 +40,7 @@ LIMITED = """
 import json, resource, sys
 from pykeen.datasets import get_dataset
 from pykeen.pipeline import pipeline
-from pykeen_nonsampling.cli.timing import resident_bytes
+from benchmarks.peak import resident_bytes
 
 settings, more = json.loads(sys.argv[1]), int(sys.argv[2])
 
@@ -157,7 +157,7 @@ class TestLoops:
     def check(self, loop: NonSamplingLCWATrainingLoop, space: int, monkeypatch: pytest.MonkeyPatch) -> int | None:
         """Check the room, if parameters and all else had that much."""
         monkeypatch.setattr(room, "free_memory", lambda _: space - self.outline(loop).parameters)
-        return room.check_room(loop, self.counts, self.task)
+        return room.check_room(loop, self.counts, self.task).memory_budget
 
     def test_enough(self, loop: NonSamplingLCWATrainingLoop, monkeypatch: pytest.MonkeyPatch) -> None:
         device = torch.device("cpu")
@@ -201,6 +201,13 @@ class TestRefusal:
         with pytest.raises(ValueError, match=f"Use at most {largest} dimensions"):
             pipeline(**self.settings, training_loop=loop, model_kwargs=dict(embedding_dim=largest + 1))
 
+    def test_the_size_of_a_run_is_judged_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        calls: list[Any] = []
+        monkeypatch.setattr(room, "free_memory", lambda device: calls.append(device) or 2**24)
+        pipeline(**self.settings, training_loop="nonsamplinglcwa", model_kwargs=dict(embedding_dim=50))
+        assert len(calls) == 1
+        assert room.known_room.get() is None
+
     def test_training_loops_refuse(self, monkeypatch: pytest.MonkeyPatch) -> None:
         nations = Nations().training
         loop = NonSamplingLCWATrainingLoop(
@@ -217,7 +224,7 @@ class TestRefusal:
         )
         counts = Counts.of(large)
         least = room.check_room(loop, counts, Task())
-        assert least == 2**40
+        assert least.memory_budget == 2**40
         outlined = outline_instance(loop, counts, Task(sides=2))
         space = outlined.memory(memory_budget=1).training + 1000
         monkeypatch.setattr(room, "free_memory", lambda _: space)

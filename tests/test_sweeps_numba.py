@@ -23,8 +23,7 @@ from pykeen_nonsampling.factorizations import factorize
 from pykeen_nonsampling.graph.index import TripleIndex
 from pykeen_nonsampling.graph.sides import Side, SideWeights
 from pykeen_nonsampling.losses.squared import SquaredObjective
-from pykeen_nonsampling.sweeps.numba import kernels
-from pykeen_nonsampling.sweeps.numba import order as plan
+from pykeen_nonsampling.sweeps.numba import kernels, order
 from pykeen_nonsampling.sweeps.numba.sweep import FusedSweep
 from pykeen_nonsampling.sweeps.plain import PlainSweep
 
@@ -72,9 +71,9 @@ class TestFusedSweep:
         assert sweep._num_parts(problem) == 4
         size = problem.relations.numel() * problem.relations.element_size()
         for memory, parts in ((2 * size, 2), (size - 1, 1)):
-            monkeypatch.setattr(plan, "RELATION_MEMORY", memory)
+            monkeypatch.setattr(order, "RELATION_MEMORY", memory)
             assert sweep._num_parts(problem) == parts
-            assert sweep._plan(problem.side.index, parts).parts == parts
+            assert sweep._order(problem.side.index, parts).parts == parts
 
     @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system that can fork")
     def test_forked_process_has_one_thread(self) -> None:
@@ -132,16 +131,16 @@ class TestFusedSweep:
         for x, y in zip(solve(FusedSweep(), other), solve(PlainSweep(), other), strict=True):
             assert torch.equal(x, y)
 
-    def test_plans_go_with_their_index(self) -> None:
+    def test_orders_go_with_their_index(self) -> None:
         sweep, index = OnlyFusedSweep(), TripleIndex(INDEX.triples, 14, 55)
         problem = replace(make_problem(*(x.detach() for x in make_features())), side=Side("tail", index))
         sweep(problem, False)
-        (plan,) = sweep._plans.values()
+        (kept,) = sweep._orders.values()
         sweep(problem, True)
-        assert next(iter(sweep._plans.values())) is plan
-        del problem, index, plan
+        assert next(iter(sweep._orders.values())) is kept
+        del problem, index, kept
         gc.collect()
-        assert not sweep._plans
+        assert not sweep._orders
 
     def test_without_place_for_a_cache(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def njit(cache: bool = False, **kwargs: Any) -> Any:

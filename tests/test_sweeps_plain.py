@@ -37,12 +37,12 @@ def test_blocks_go_with_their_index() -> None:
 
 class TestBlockSize:
     def test_fits_the_cache(self) -> None:
-        assert plain.block_size(200, 4, torch.device("cpu"), 2**40) == plain.CACHED_ELEMENTS // 200
+        assert plain.block_size(200, 4, torch.device("cpu"), 2**40) == plain.BLOCK_ELEMENTS // 200
 
     @pytest.mark.parametrize("budget", [10**5, 10**6, 10**7])
     def test_fits_the_budget(self, budget: int) -> None:
         size = plain.block_size(100, 8, torch.device("cpu"), budget)
-        assert size * 100 * 8 * plain.MATRICES <= budget < (size + 1) * 100 * 8 * plain.MATRICES
+        assert size * 100 * 8 * plain.TRIPLE_MATRICES <= budget < (size + 1) * 100 * 8 * plain.TRIPLE_MATRICES
 
     def test_is_at_least_one(self) -> None:
         assert plain.block_size(10**9, 8, torch.device("cpu"), 1) == 1
@@ -51,12 +51,12 @@ class TestBlockSize:
         monkeypatch.setattr(plain, "free_memory", lambda device: 4 * 10**6)
         for device in ("cpu", "cuda"):
             explicit = plain.block_size(100, 8, torch.device(device), 10**6)
-            assert plain.block_size(100, 8, torch.device(device)) == explicit == 10**6 // (100 * 8 * plain.MATRICES)
+            assert plain.block_size(100, 8, torch.device(device)) == explicit == 10**6 // (100 * 8 * plain.TRIPLE_MATRICES)
 
     def test_large_queries_are_gathered_in_chunks(self) -> None:
         """A query with more answers than a block has room for is one block, but its vectors are not gathered at once."""
         index = TripleIndex(torch.tensor([[0, 0, a] for a in range(10)]), 10, 1)
-        sweeper = PlainSweep(memory_budget=plain.MATRICES * 6 * 8 * 3, products=GatherProducts())
+        sweeper = PlainSweep(memory_budget=plain.TRIPLE_MATRICES * 6 * 8 * 3, products=GatherProducts())
         features = [torch.randn(n, 6, dtype=torch.double) for n in (10, 1, 10)]
         problem = Problem(Side("tail", index), factorize(DistMultInteraction()).form, SquaredObjective(), *features)
         total, gradients = sweeper(problem, True)

@@ -16,7 +16,7 @@ from pykeen_nonsampling.sweeps.problem import sum_of_costs
 @pytest.mark.parametrize("scored", [False, True], ids=["by Gram matrix", "by score"])
 def test_ranges_in_chunks(sweep: str, cached_elements: int, scored: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """However the members of a range are visited, the sum is the same."""
-    monkeypatch.setattr(ranges, "CACHED_ELEMENTS", cached_elements)
+    monkeypatch.setattr(ranges, "SCORED_ELEMENTS", cached_elements)
     monkeypatch.setattr(ranges.RangeProducts, "_is_scored", lambda self, queries, members: scored and queries % 3 > 0)
     features = make_features()
     problem = make_problem(*features, in_range=True)

@@ -13,7 +13,7 @@ from torch import distributed
 
 from pykeen_nonsampling import NonSamplingLCWATrainingLoop, NonSamplingLoss, NonSamplingTrainingLoop
 from pykeen_nonsampling.defaults import model_defaults
-from pykeen_nonsampling.distributed.group import Ranks
+from pykeen_nonsampling.distributed.group import Group
 from pykeen_nonsampling.distributed.shards import divide
 
 CLOSED, LOCAL = NonSamplingTrainingLoop, NonSamplingLCWATrainingLoop
@@ -34,7 +34,7 @@ def model_kwargs(cls: Any) -> dict[str, Any]:
     return dict(model_defaults(cls), embedding_dim=6)
 
 
-def count(name: str, ranks: Ranks, sharded: bool) -> int:
+def count(name: str, ranks: Group, sharded: bool) -> int:
     """Train one of them, and return the number of bytes that this process has sent in the last epoch."""
     loop_cls, cls, loss = CASES[name]
     training: Any = Nations().training
@@ -49,7 +49,7 @@ def count(name: str, ranks: Ranks, sharded: bool) -> int:
 if __name__ == "__main__":
     logging.disable(logging.WARNING)
     distributed.init_process_group("gloo")
-    ranks = Ranks.current()
+    ranks = Group.current()
     counted = {name: [count(name, ranks, sharded) for sharded in (False, True)] for name in CASES}
     distributed.destroy_process_group()
     Path(f"{ranks.rank}.json").write_text(json.dumps(counted))

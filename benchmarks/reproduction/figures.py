@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from pykeen_nonsampling.cli.console import make_figure
-from pykeen_nonsampling.cli.plots import plot_curves
+from pykeen_nonsampling.cli.curves import plot_curves
 
 from . import paper
 from .plan import LOOPS, display_name

@@ -8,8 +8,7 @@ from functools import cached_property
 
 import pandas as pd
 
-from pykeen_nonsampling.cli.quality import Quality, QualitySettings
-
+from ..quality import Quality, QualitySettings
 from .plan import SAMPLED, Preset, Query, plan_part
 from .statistics import as_frame
 from .storage import Record, Storage

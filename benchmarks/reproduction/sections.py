@@ -11,8 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from pykeen_nonsampling.cli.quality import LEVELS
-
+from ..quality import LEVELS
 from . import paper
 from .plan import DEFAULTS, LOOPS, REPORT_PARTS, SAMPLED, display_name, find_configuration
 from .results import Results

@@ -12,20 +12,21 @@ from pykeen.datasets import Dataset, get_dataset
 from pykeen.evaluation import MetricResults
 from pykeen.models import Model, model_resolver
 from pykeen.pipeline import pipeline
-from pykeen.training import NonFiniteLossError, TrainingCallback, TrainingLoop
+from pykeen.training import NonFiniteLossError, TrainingCallback
 from pykeen.triples import CoreTriplesFactory, TriplesFactory
 from typing_extensions import override
 
 from pykeen_nonsampling._compat import cheap_garbage_collection
 from pykeen_nonsampling.cli.compare import METRICS
-from pykeen_nonsampling.cli.curves import OutOfTime, choose_clock
-from pykeen_nonsampling.cli.quality import Quality, QualitySettings
-from pykeen_nonsampling.cli.timing import OPTIMIZER
+from pykeen_nonsampling.cli.stopwatch import OutOfTime, Stopwatch
 from pykeen_nonsampling.datasets import AllEntities
 from pykeen_nonsampling.defaults import model_defaults
 from pykeen_nonsampling.ranking.evaluator import FactorizedRankBasedEvaluator
 from pykeen_nonsampling.ranking.predict import predict_targets
 
+from ..quality import Quality, QualitySettings
+from ..subject import OPTIMIZER
+from ..timed_curve import choose_clock
 from . import paper
 from .plan import DEFAULTS, SAMPLED, Query, Run, Search, Training, find_configuration
 
@@ -58,43 +59,22 @@ def load_graph(name: str, inverse: bool = False) -> Dataset:
         return get_dataset(dataset=name, dataset_kwargs=dict(create_inverse_triples=inverse))
 
 
-class Stopwatch(TrainingCallback):
-    """Measures the time of training, and ends it after a number of seconds.
+class Seed(TrainingCallback):
+    """Sets the random seed before the first step."""
 
-    Callbacks run before the optimizer's step, so a batch is over when the next one begins.
-    """
-
-    def __init__(self, limit: float | None, seed: int | None = None):
+    def __init__(self, seed: int):
         """Initialize the callback.
 
-        :param limit: the number of seconds; None is no end
-        :param seed: the random seed from the first step on; None leaves it
+        :param seed: the random seed
         """
         super().__init__()
-        self.seed = seed
-        self.limit = math.inf if limit is None else limit
-        self.clock = choose_clock()
-        self.seconds = 0.0
-        self.steps = self.epochs = 0
-
-    @override
-    def register_training_loop(self, training_loop: TrainingLoop) -> None:
-        super().register_training_loop(training_loop)
-        self.start = self.clock()
+        self.seed: int | None = seed
 
     @override
     def pre_batch(self, **kwargs: Any) -> None:
-        self.seconds = self.clock() - self.start
-        if self.steps and self.seconds >= self.limit:
-            raise OutOfTime
-        if not self.steps and self.seed is not None:
+        if self.seed is not None:
             torch.manual_seed(self.seed)
-        self.steps += 1
-
-    @override
-    def post_epoch(self, epoch: int, epoch_loss: float, **kwargs: Any) -> None:
-        self.seconds = self.clock() - self.start
-        self.epochs = epoch
+        self.seed = None
 
 
 def do(run: Run) -> dict[str, Any]:
@@ -114,10 +94,11 @@ def warm_up(run: Run) -> None:
 
 
 def _train(run: Training) -> dict[str, Any]:
-    watch = Stopwatch(run.budget, seed=None if run.start is None else run.seed)
+    watch = Stopwatch(math.inf if run.budget is None else run.budget, clock=choose_clock())
+    seeds = [] if run.start is None else [Seed(run.seed)]
     arguments = _arguments(run)
     graph = load_graph(run.dataset, **arguments.pop("dataset_kwargs", {}))
-    watching = dict(callbacks=watch, use_tqdm=False, use_tqdm_batch=False)
+    watching = dict(callbacks=[watch, *seeds], use_tqdm=False, use_tqdm_batch=False)
     arguments["training_kwargs"] = {**arguments.get("training_kwargs", {}), **watching}
     try:
         # PyKEEN collects garbage after each epoch, which takes longer than one on a small graph; this package's loops do not
@@ -140,7 +121,7 @@ def _train(run: Training) -> dict[str, Any]:
     return {
         **{name: float(ranks.get_metric(metric)) for name, metric in METRICS.items()},
         "seconds": watch.seconds,
-        "epochs": watch.steps / steps if stopped else watch.epochs,
+        "epochs": watch.steps / steps if stopped else len(watch.ends),
         "stopped": stopped,
         "ranked": graph.testing.num_triples,
         **({} if run.query is None else _predict(watch.model, graph, run.query)),

@@ -13,14 +13,11 @@ import click
 import pandas as pd
 from pykeen.datasets import Dataset, dataset_resolver, get_dataset
 from pykeen.models import model_resolver
-from pykeen.pipeline import pipeline
 from pykeen.training import NonFiniteLossError
 
-from ..defaults import model_defaults
 from .console import POSITIVE, check_evaluation, check_literals, check_matplotlib, load, lookup, silence
-from .curves import MRR, SECONDS, LearningCurve
+from .curves import MRR, SECONDS, LearningCurve, plot_curves, train_with_curve
 from .files import TRIPLES, check_free, check_triples, check_writable, force_option
-from .plots import plot_curves
 
 #: the column of each metric, and its name in PyKEEN
 METRICS: Mapping[str, str] = {
@@ -60,21 +57,15 @@ class Comparison:
             known=[self.dataset.training, self.dataset.testing],
             frequency=max(1, epochs // self.evaluations),
         )
-        training_kwargs = dict(
-            kwargs.pop("training_kwargs", {}),
-            callbacks=curve,
-            use_tqdm_batch=False,
-            tqdm_kwargs=dict(desc=f"{self.model}, {training_loop}, seed {seed}", leave=False),
-        )
-        result = pipeline(
-            dataset=self.dataset,
-            model=self.model,
-            # what the recipes of this package fill in; all training loops get the same
-            model_kwargs=dict(embedding_dim=self.dimension, **model_defaults(model_resolver.lookup(self.model))),
+        tqdm_kwargs = dict(desc=f"{self.model}, {training_loop}, seed {seed}", leave=False)
+        result = train_with_curve(
+            curve,
+            self.dataset,
+            self.model,
+            self.dimension,
+            training_kwargs=dict(kwargs.pop("training_kwargs", {}), tqdm_kwargs=tqdm_kwargs),
             training_loop=training_loop,
-            training_kwargs=training_kwargs,
             epochs=epochs,
-            optimizer="Adam",
             optimizer_kwargs=dict(lr=self.learning_rate),
             evaluation_kwargs=dict(use_tqdm=False, batch_size=256),
             random_seed=seed,

@@ -1,4 +1,4 @@
-"""What commands have in common: checks of their input, quiet loggers, figures, and the machine."""
+"""What commands have in common: checks of their input, quiet loggers, and figures."""
 
 from __future__ import annotations
 
@@ -7,21 +7,15 @@ import importlib.util
 import json
 import logging
 import math
-import os
-import platform
 import warnings
 from collections.abc import Mapping
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
 import click
-import torch
 from class_resolver import ClassResolver
 from pykeen.datasets import Dataset, dataset_resolver, get_dataset
 from pykeen.models import LiteralModel, Model
-from pykeen.version import get_version
 
 from ..datasets import find_dropped
 
@@ -159,33 +153,3 @@ def parse_argument(argument: str) -> tuple[str, Any]:
         return name, json.loads(value)
     except json.JSONDecodeError:
         return name, PYTHON.get(value, value)
-
-
-def _find_version(package: str) -> str | None:
-    """Find out which version of a package is installed, if any."""
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
-def machine() -> dict[str, Any]:
-    """Describe the machine and the software."""
-    cpu, cpuinfo = platform.processor() or platform.machine(), Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
-        cpu = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), cpu)
-    return {
-        "cpu": cpu,
-        # what PyTorch makes use of, e.g. AVX2 or AVX512
-        "instructions": torch.backends.cpu.get_cpu_capability(),
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "system": platform.system(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "mkl": torch.backends.mkl.is_available(),
-        "pykeen": get_version(),
-        # with it, loops are compiled
-        "numba": _find_version("numba"),
-    }

@@ -1,74 +1,67 @@
-"""How good a model is after how many seconds of training."""
+"""How good a model is after how many seconds of training: measured, and drawn."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import torch
+from pykeen.datasets import Dataset
 from pykeen.evaluation import Evaluator, RankBasedEvaluator
-from pykeen.training import TrainingCallback, TrainingLoop
+from pykeen.models import model_resolver
+from pykeen.pipeline import PipelineResult, pipeline
 from pykeen.triples import CoreTriplesFactory
 from typing_extensions import override
 
-from ..ranking.evaluator import FactorizedRankBasedEvaluator
+from ..defaults import model_defaults
+from .console import make_figure
+from .stopwatch import Stopwatch
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 #: PyKEEN's name of the mean reciprocal rank
 MRR = "both.realistic.inverse_harmonic_mean_rank"
 SECONDS = "training seconds"
 
 
-def choose_clock() -> Callable[[], float]:
-    """Choose the processor's time for a single thread, which other programs do not prolong, and the wall clock otherwise."""
-    return time.process_time if torch.get_num_threads() == 1 and not torch.cuda.is_available() else time.perf_counter
-
-
-class LearningCurve(TrainingCallback):
+class LearningCurve(Stopwatch):
     """Evaluates the model at intervals during training, and measures the time without the evaluations."""
-
-    clock: Callable[[], float] = staticmethod(time.perf_counter)
 
     def __init__(
         self,
         evaluation: CoreTriplesFactory,
         known: Sequence[CoreTriplesFactory],
-        frequency: int,
+        frequency: int | None = None,
         evaluator: Evaluator | None = None,
+        **kwargs: Any,
     ):
         """Initialize the callback.
 
         :param evaluation: the triples to evaluate on
         :param known: other true triples, to be left out of the ranking
-        :param frequency: the number of epochs between evaluations
+        :param frequency: the number of epochs between evaluations. None evaluates after no epoch.
         :param evaluator: the evaluator. Defaults to PyKEEN's.
+        :param kwargs: additional keyword-based parameters passed to :class:`Stopwatch`
         """
-        super().__init__()
+        super().__init__(**kwargs)
         self.evaluation = evaluation
         self.known = known
         self.frequency = frequency
         self.evaluator = evaluator or RankBasedEvaluator()
         self.points: list[dict[str, float]] = []
-        self.seconds = 0.0
-
-    @override
-    def register_training_loop(self, training_loop: TrainingLoop) -> None:
-        super().register_training_loop(training_loop)
-        self._last = self.clock()
 
     @override
     def post_epoch(self, epoch: int, epoch_loss: float, **kwargs: Any) -> None:
-        self._pause()
-        if epoch == 1 or epoch % self.frequency == 0:
-            self._evaluate(epoch=epoch)
-        self._last = self.clock()
+        super().post_epoch(epoch, epoch_loss, **kwargs)
+        if self.frequency and (epoch == 1 or epoch % self.frequency == 0):
+            self.evaluate(epoch=epoch)
 
-    def _pause(self) -> None:
-        """Add up the time until now."""
-        self.seconds += self.clock() - self._last
+    def evaluate(self, **labels: float) -> None:
+        """Add a point to the curve.
 
-    def _evaluate(self, **labels: float) -> None:
-        """Add a point to the curve."""
+        :param labels: what else to note at this point
+        """
         result = self.evaluator.evaluate(
             model=self.model,
             mapped_triples=self.evaluation.mapped_triples,
@@ -77,44 +70,84 @@ class LearningCurve(TrainingCallback):
             use_tqdm=False,
         )
         self.points.append({**labels, SECONDS: self.seconds, "MRR": float(result.get_metric(MRR))})
+        self.resume()
 
 
-class OutOfTime(Exception):  # noqa: N818
-    """Ends training at the end of its time; not an error."""
+def train_with_curve(
+    curve: LearningCurve,
+    dataset: Dataset,
+    model: str,
+    dim: int,
+    model_kwargs: Mapping[str, Any] | None = None,
+    training_kwargs: Mapping[str, Any] | None = None,
+    **kwargs: Any,
+) -> PipelineResult:
+    """Train a model with Adam through PyKEEN's pipeline, and draw its learning curve.
 
-
-class TimedCurve(LearningCurve):
-    """Evaluates the model after given numbers of seconds of training, in the midst of an epoch if need be, and then ends it.
-
-    Evaluations come before a batch, when the optimizer's step of the last one is done.
+    :param curve: the learning curve
+    :param dataset: the dataset
+    :param model: the name of the model
+    :param dim: its dimension
+    :param model_kwargs: its other keyword arguments. Those that are missing are this package's defaults, also for PyKEEN's
+        training loops.
+    :param training_kwargs: keyword arguments of the training loop's ``train``
+    :param kwargs: additional keyword-based parameters passed to :func:`pykeen.pipeline.pipeline`
+    :return: the result
     """
+    return pipeline(
+        dataset=dataset,
+        model=model,
+        model_kwargs={"embedding_dim": dim, **model_defaults(model_resolver.lookup(model)), **(model_kwargs or {})},
+        training_kwargs={**(training_kwargs or {}), "callbacks": curve, "use_tqdm_batch": False},
+        optimizer="Adam",
+        **kwargs,
+    )
 
-    def __init__(self, evaluation: CoreTriplesFactory, known: Sequence[CoreTriplesFactory], marks: Sequence[float]):
-        """Initialize the callback.
 
-        :param evaluation: the triples to evaluate on
-        :param known: other true triples, to be left out of the ranking
-        :param marks: the numbers of seconds, ascending; training ends after the last one
-        """
-        super().__init__(evaluation, known, frequency=1, evaluator=FactorizedRankBasedEvaluator())
-        self.clock = choose_clock()
-        self.marks = list(marks)
-        self.steps = 0
+def plot_curves(
+    path: Path,
+    title: str,
+    lines: Mapping[str, Sequence[pd.DataFrame]],
+    triples: str,
+    highest: float,
+    levels: Mapping[str, float] | None = None,
+) -> None:
+    """Draw the MRR over the training time, one line per run, one color per label.
 
-    @override
-    def pre_batch(self, **kwargs: Any) -> None:
-        if self.steps and self.seconds + self.clock() - self._last >= self.marks[0]:
-            self._pause()
-            self._evaluate(step=self.steps)
-            while self.marks and self.marks[0] <= self.seconds:
-                self.marks.pop(0)
-            if not self.marks:
-                raise OutOfTime
-            self.model.train()
-            self._last = self.clock()
-        self.steps += 1
-
-    @override
-    def post_epoch(self, epoch: int, epoch_loss: float, **kwargs: Any) -> None:
-        # epochs take different times
-        pass
+    :param path: the file to write
+    :param title: the title
+    :param lines: the runs of each label
+    :param triples: the triples that were evaluated on
+    :param highest: the upper end of the axis
+    :param levels: values to mark with a line, by label
+    """
+    figure = make_figure(width=7, height=5)
+    axes = figure.add_subplot()
+    for number, (label, runs) in enumerate(lines.items()):
+        for i, run in enumerate(runs):
+            name = label if i == 0 else None
+            axes.plot(run[SECONDS], run["MRR"], color=f"C{number}", marker="o", markersize=3, alpha=0.8, label=name)
+    for label, level in (levels or {}).items():
+        axes.axhline(level, color="gray", linewidth=0.8, linestyle=":")
+        axes.text(
+            0.005,
+            level,
+            label,
+            transform=axes.get_yaxis_transform(),
+            fontsize="x-small",
+            color="gray",
+            va="center",
+            bbox=dict(facecolor="white", edgecolor="none", pad=0.5),
+        )
+    axes.set(
+        xscale="log",
+        xlabel="training time [s]",
+        ylabel=f"MRR on the {triples} triples",
+        ylim=(0, highest),
+        title=title,
+    )
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.grid(alpha=0.3)
+    # lines may be anywhere on the axes
+    figure.legend(title="training loop", loc="outside lower center", ncols=2)
+    figure.savefig(path, dpi=150)

@@ -116,7 +116,7 @@ def _shorten(text: str) -> str:
 
 
 def check_writable(directory: Path, option: str) -> None:
-    """Refuse a directory in which no file can be written. What is created to find out, is removed again.
+    """Refuse a directory in which no file can be written. Leaves nothing behind.
 
     :param directory: the directory, which need not exist
     :param option: the option that names it

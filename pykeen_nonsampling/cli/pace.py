@@ -15,7 +15,7 @@ from pykeen.triples import CoreTriplesFactory
 from ..graph.frequencies import Frequencies
 from ..graph.sides import Side
 from ..training import FactorizedTrainingLoop
-from .timing import extrapolate, train_epochs
+from .stopwatch import extrapolate, time_epochs
 
 #: Graphs with up to so many triples are timed as a whole
 SMALL = 20_000
@@ -62,7 +62,7 @@ def estimate_pace(
     loop = _sampling(training_loop)(model=made, triples_factory=factory, optimizer="Adam")
     n = factory.num_triples
     if n <= SMALL:
-        seconds = train_epochs(loop, factory, EPOCHS)
+        seconds = time_epochs(loop, factory, EPOCHS)
         return Pace(seconds, seconds, n)
     least = share = FEWEST / n
     fixed = seconds = loop.time(factory, least)
@@ -85,7 +85,7 @@ def _sampling(training_loop: type[FactorizedTrainingLoop]) -> Any:
 
         def time(self, factory: CoreTriplesFactory, share: float) -> float:
             self.share = share
-            return train_epochs(self, factory, SAMPLE_EPOCHS)
+            return time_epochs(self, factory, SAMPLE_EPOCHS)
 
         def _count(self, placement: Any, factory: CoreTriplesFactory) -> Frequencies:
             if "frequencies" not in self.whole:

@@ -71,7 +71,7 @@ class Graph:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Estimate:
     """What a run needs."""
 
     outline: Outline
@@ -87,7 +87,7 @@ def make_plan(
     training_loop: type[FactorizedTrainingLoop],
     loss: Loss | None = None,
     timed: bool = True,
-) -> Plan:
+) -> Estimate:
     """Estimate what a run needs.
 
     :param model: the class of the model
@@ -104,18 +104,18 @@ def make_plan(
     task = partial(training_loop.plan_task, loss, inverse=inverse)
     outlined = outline(model, model_kwargs, factory, task, graph.counts)
     if not timed:
-        return Plan(outlined, None, "not asked for")
+        return Estimate(outlined, None, "not asked for")
     if not outlined.fits(free_memory(torch.device("cpu"))):
-        return Plan(outlined, None, "not measured, since it does not fit")
+        return Estimate(outlined, None, "not measured, since it does not fit")
     pace = estimate_pace(model, model_kwargs, graph.factory, training_loop, loss)
     n = graph.factory.num_triples
     if graph.scale == 1:
         source = "measured" if pace.timed == n else f"from epochs on {pace.timed:,} of {n:,} triples"
-        return Plan(outlined, pace.seconds, source)
+        return Estimate(outlined, pace.seconds, source)
     tiny = _generate(num_relations=graph.counts.num_relations, **TINY)
     fixed = min(pace.seconds, estimate_pace(model, model_kwargs, tiny, training_loop, loss).seconds)
     source = f"from epochs on a synthetic graph of 1/{graph.scale:.3g} of the size"
-    return Plan(outlined, fixed + graph.scale * (pace.seconds - fixed), source)
+    return Estimate(outlined, fixed + graph.scale * (pace.seconds - fixed), source)
 
 
 def outline_shard(model: type[Model], model_kwargs: Mapping[str, Any], whole: Outline, num_ranks: int) -> Outline:
@@ -150,8 +150,8 @@ def _generate(num_entities: int, num_relations: int, num_triples: int) -> CoreTr
     help="A file with training triples: head, relation and tail, separated by tabs.",
 )
 @click.option("--entities", type=click.IntRange(min=1), help="The number of entities, if there are no triples yet.")
-@click.option("--relations", type=click.IntRange(min=1), help="The number of relations, likewise.")
-@click.option("--triples", type=click.IntRange(min=1), help="The number of training triples, likewise.")
+@click.option("--relations", type=click.IntRange(min=1), help="The number of relations, if there are no triples yet.")
+@click.option("--triples", type=click.IntRange(min=1), help="The number of training triples, if there are none yet.")
 @click.option("--generate", is_flag=True, help="Generate all of these triples, not only a part of them.")
 @click.option("--model", required=True, help="The name of a PyKEEN model.")
 @click.option("--dim", type=click.IntRange(min=1), help="Its dimension.  [default: PyKEEN's]")
@@ -236,7 +236,7 @@ def _load(
     return Graph.of_sizes(entities, relations, triples, generate)  # type: ignore[arg-type]
 
 
-def _report(plan: Plan, graph: Graph, free: int, title: str) -> None:
+def _report(plan: Estimate, graph: Graph, free: int, title: str) -> None:
     """Print a plan."""
     counts, memory = plan.outline.counts, plan.outline.memory()
     heads, tails = counts.num_queries

@@ -18,7 +18,7 @@ from pykeen.utils import load_configuration
 
 from .._compat import mapped_loading
 from ..defaults import is_ours
-from ..distributed.group import RankError, Ranks, join
+from ..distributed.group import Group, GroupError, join
 from ..distributed.shards import ShardingError, divide
 from ..distributed.state import save_whole_model
 from ..memory.outline import format_bytes
@@ -74,25 +74,25 @@ def command(configuration: Path, output: Path, timeout: float, sharded: bool, fo
     Each has the whole model, unless it is --sharded.
     """
     config = _load(configuration)
-    with join(timeout=timedelta(minutes=timeout)) as ranks:
-        if ranks.is_first:
+    with join(timeout=timedelta(minutes=timeout)) as group:
+        if group.is_first:
             check_free([output / RESULTS], force)
             check_writable(output, "--output")
         else:
             silence()
-        if (ranks.size > 1 or sharded) and not is_ours(config["pipeline"].get("training_loop")):
+        if (group.size > 1 or sharded) and not is_ours(config["pipeline"].get("training_loop")):
             raise click.ClickException(
                 f"training_loop={config['pipeline'].get('training_loop')!r} cannot be divided among processes. Use "
                 f"'nonsamplinglcwa' or 'nonsampling', or start it without torchrun."
             )
         try:
-            result = _train(config, output, ranks, sharded, force)
-        except (CheckpointMismatchError, NotImplementedError, RankError, TypeError, ValueError) as error:
+            result = _train(config, output, group, sharded, force)
+        except (CheckpointMismatchError, NotImplementedError, GroupError, TypeError, ValueError) as error:
             raise click.ClickException(str(error)) from error
         if sharded:
             save_whole_model(result.model, output / result.MODEL_FILE_NAME)
-        if ranks.is_first:
-            _conclude(result, output, ranks, sharded)
+        if group.is_first:
+            _conclude(result, output, group, sharded)
 
 
 def _load(path: Path) -> dict[str, Any]:
@@ -111,28 +111,28 @@ def _load(path: Path) -> dict[str, Any]:
     return {"metadata": {}, **config, "pipeline": dict(pipeline)}
 
 
-def _train(config: dict[str, Any], output: Path, ranks: Ranks, sharded: bool, force: bool) -> PipelineResult:
+def _train(config: dict[str, Any], output: Path, group: Group, sharded: bool, force: bool) -> PipelineResult:
     """Run the pipeline, with a checkpoint in the output directory."""
     pipeline = config["pipeline"]
     checkpoint = {"checkpoint_name": CHECKPOINT, "checkpoint_directory": str(output), "checkpoint_frequency": MINUTES}
     pipeline["training_kwargs"] = training_kwargs = {**checkpoint, **(pipeline.get("training_kwargs") or {})}
-    if torch.cuda.is_available() and ranks.size > 1:
+    if torch.cuda.is_available() and group.size > 1:
         pipeline["device"] = f"cuda:{torch.cuda.current_device()}"
     # PyKEEN's own would rank all triples in each process
     pipeline.setdefault("evaluator", "factorized")
-    if force and ranks.is_first and (output / RESULTS).exists():
+    if force and group.is_first and (output / RESULTS).exists():
         # the training that it belongs to is finished
         (output / CHECKPOINT).unlink(missing_ok=True)
         (output / RESULTS).unlink()
-    ranks.same(None)
+    group.same(None)
     if not sharded:
         return pipeline_from_config(config)
-    _divide(pipeline, output, ranks)
+    _divide(pipeline, output, group)
     with mapped_loading(Path(training_kwargs["checkpoint_directory"]) / training_kwargs["checkpoint_name"]):
         return pipeline_from_config(config)
 
 
-def _divide(pipeline: dict[str, Any], output: Path, ranks: Ranks) -> None:
+def _divide(pipeline: dict[str, Any], output: Path, group: Group) -> None:
     """Let the first process read the dataset, and divide the training triples; all have those to evaluate on."""
     for name in ("evaluation_entity_whitelist", "evaluation_relation_whitelist"):
         if pipeline.get(name) is not None:
@@ -144,8 +144,8 @@ def _divide(pipeline: dict[str, Any], output: Path, ranks: Ranks) -> None:
     names = ("dataset", "dataset_kwargs", "training", "testing", "validation")
     arguments = {name: pipeline.pop(name, None) for name in names}
     training, others = None, dict[str, Any]()
-    with ranks.together():
-        if ranks.is_first:
+    with group.together():
+        if group.is_first:
             dataset = get_dataset(**arguments)
             training = dataset.training
             training.to_path_binary(output / PipelineResult.TRAINING_TRIPLES_FILE_NAME)
@@ -155,19 +155,19 @@ def _divide(pipeline: dict[str, Any], output: Path, ranks: Ranks) -> None:
                 if factory is not None
             }
             del dataset
-    shard = divide(training, ranks)
-    for name, triples in ranks.same(others).items():
+    shard = divide(training, group)
+    for name, triples in group.same(others).items():
         numbered = shard.sharding.number_triples(triples)
         pipeline[name] = CoreTriplesFactory(numbered, shard.sharding.num_entities, shard.real_num_relations)
     pipeline["training"] = shard
 
 
-def _conclude(result: PipelineResult, output: Path, ranks: Ranks, sharded: bool) -> None:
+def _conclude(result: PipelineResult, output: Path, group: Group, sharded: bool) -> None:
     """Write the results, and say what was reached."""
     result.save_to_directory(output, save_replicates=not sharded, save_training=not sharded)
     metrics = ", ".join(f"{name} {result.get_metric(key):.3f}" for name, key in METRICS.items())
     click.echo(f"{len(result.losses)} epochs. On the test triples: {metrics}.")
-    if ranks.size > 1:
+    if group.size > 1:
         sent = format_bytes(result.training_loop.num_bytes)  # type: ignore[attr-defined]
-        click.echo(f"Each of the {ranks.size} processes has sent {sent} per epoch, and received as much.")
+        click.echo(f"Each of the {group.size} processes has sent {sent} per epoch, and received as much.")
     click.echo(f"Model and results: {output}/")

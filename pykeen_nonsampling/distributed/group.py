@@ -17,30 +17,30 @@ from ..factorizations.moments import Moments
 T = TypeVar("T")
 
 
-class RankError(RuntimeError):
-    """Another process of the training has failed, so that this one cannot go on."""
+class GroupError(RuntimeError):
+    """Another process of the group has failed, so that this one cannot go on."""
 
 
-class Ranks:
-    """The processes that train one model together, of which this is one. Without :mod:`torch.distributed`, it is alone.
+class Group:
+    """Processes that train one model together, of which this is one. Without :mod:`torch.distributed`, it is alone.
 
     All of them have to call the same methods in the same order.
     """
 
     def __init__(self, rank: int = 0, size: int = 1):
-        """Initialize the processes.
+        """Initialize the group.
 
-        :param rank: the number of this one
+        :param rank: the number of this process
         :param size: how many there are
         """
         self.rank = rank
         self.size = size
-        #: the number of bytes that this one has sent so far, without those of single numbers
+        #: the number of bytes that this process has sent so far, without those of single numbers
         self.num_bytes = 0
 
     @classmethod
-    def current(cls) -> Ranks:
-        """Return the processes of the default group, if the program has made one."""
+    def current(cls) -> Group:
+        """Return the default group, if the program has made one; this process alone otherwise."""
         if distributed.is_available() and distributed.is_initialized():
             return cls(distributed.get_rank(), distributed.get_world_size())
         return cls()
@@ -63,7 +63,7 @@ class Ranks:
         try:
             yield
         except RuntimeError as error:
-            raise RankError(
+            raise GroupError(
                 f"Rank {self.rank} of {self.size} waits in vain for another one, which has failed or takes too long: "
                 f"{error}. The other one says why. The last checkpoint is complete: with torchrun --max-restarts=3, or "
                 f"started again, the training goes on from there."
@@ -155,7 +155,7 @@ class Ranks:
             raise error
         for rank, reason in enumerate(reasons):
             if reason is not None:
-                raise RankError(f"Rank {rank} of {self.size} has failed, so none can go on: {reason}")
+                raise GroupError(f"Rank {rank} of {self.size} has failed, so none can go on: {reason}")
 
     def share(self, *tensors: Tensor) -> None:
         """Give all processes the values of the first one, in place."""
@@ -185,17 +185,17 @@ class Ranks:
 
 
 @contextmanager
-def join(timeout: timedelta) -> Iterator[Ranks]:
+def join(timeout: timedelta) -> Iterator[Group]:
     """Join the other processes, if torchrun has started several, and leave them in the end.
 
     Each restart has a part of torchrun's store of its own. Otherwise, a process may find the address that another one had
     before it died.
 
     :param timeout: how long to wait for another process
-    :yield: the processes
+    :yield: the group
     """
     if not distributed.is_available() or not distributed.is_torchelastic_launched():
-        yield Ranks()
+        yield Group()
         return
     from torch.distributed.distributed_c10d import PrefixStore
     from torch.distributed.rendezvous import rendezvous
@@ -211,22 +211,24 @@ def join(timeout: timedelta) -> Iterator[Ranks]:
         timeout=timeout,
     )
     try:
-        yield Ranks.current()
+        yield Group.current()
     finally:
         distributed.destroy_process_group()
 
 
 class _Sum(torch.autograd.Function):
+    # PyTorch's torch.distributed.nn.functional.all_reduce is deprecated in favor of a private one, and counts no bytes
+
     @staticmethod
-    def forward(ctx: Any, x: Tensor, ranks: Ranks) -> Tensor:
-        ctx.ranks = ranks
+    def forward(ctx: Any, x: Tensor, group: Group) -> Tensor:
+        ctx.group = group
         result = x.clone()
-        ranks.add(result)
+        group.add(result)
         return result
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, None]:
         gradient = grad_outputs[0].clone()
-        ctx.ranks.add(gradient)
+        ctx.group.add(gradient)
         return gradient, None

@@ -1,6 +1,7 @@
-"""Where the entities of a model are, and which queries a process visits: alone, replicated or sharded.
+"""Where the entities of a model are, and which queries a process visits.
 
-All three answer the same questions, so that a training loop need not know how many processes there are.
+Either each process has all entities, or each has some of them. Both placements answer the same questions, so that a training
+loop need not know how many processes there are.
 """
 
 from __future__ import annotations
@@ -26,12 +27,13 @@ from ..graph.index import TripleIndex
 from ..graph.sides import Side
 from ..losses import MomentLoss
 from ..sweeps.problem import Sweep
-from .group import Ranks
-from .shards import Shard, Sharding, ShardingError, divided_parameters
-from .state import State, gather_states, take_states
+from .group import Group
+from .model import divided_parameters
+from .shards import Sharding, ShardingError, TriplesShard
+from .state import take_states, whole_states
 from .sweep import ShardedSweep
 
-#: What a training of all entities in one place may have, but none of divided ones
+#: Arguments of a training that need all entities in one place, and why
 REFUSED = {
     "batch_size": "all processes exchange vectors at the same time, so an epoch is one step on the whole graph",
     "sub_batch_size": "each process visits its queries in blocks already",
@@ -41,23 +43,20 @@ REFUSED = {
 }
 
 
-class Alone:
-    """One process has all entities, and visits all queries."""
+class Placement:
+    """Each process has all entities, and visits a part of the queries of every batch; all of them, if it is alone."""
 
-    def __init__(self, num_entities: int, group: Ranks | None = None):
+    def __init__(self, num_entities: int, group: Group):
         """Initialize the placement.
 
         :param num_entities: the number of entities to train, in all processes
         :param group: the processes
         """
         self.num_entities = num_entities
-        self.group = group or Ranks()
+        self.group = group
+        #: which entities this process has: all of them
+        self.sharding = Sharding(num_entities, Group())
         self._mine: tuple[Batch, Batch] | None = None
-
-    @property
-    def sharding(self) -> Sharding:
-        """Which entities this process has, be it all of them."""
-        return Sharding(self.num_entities, Ranks())
 
     def check_arguments(self, loss_weighter: Any = None, **kwargs: Any) -> None:
         """Refuse arguments of a training that need all entities in one place."""
@@ -84,11 +83,8 @@ class Alone:
     def mine(self, batch: Batch) -> Batch:
         """Return the queries of a batch that this process visits. Kept for when the next batch is the same."""
         if self._mine is None or self._mine[0] is not batch:
-            self._mine = batch, self._part(batch)
+            self._mine = batch, batch.divide(self.group.rank, self.group.size)
         return self._mine[1]
-
-    def _part(self, batch: Batch) -> Batch:
-        return batch
 
     def moments(self, x: Tensor, weights: Tensor | None = None) -> Moments:
         """Collect the moments of the features of all entities."""
@@ -107,11 +103,9 @@ class Alone:
         return description
 
     @contextmanager
-    def whole_state(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer, directory: Path
-    ) -> Iterator[tuple[State, State] | None]:
-        """Put the states of model and optimizer together; none, if this process has them as a whole."""
-        yield None
+    def whole_states(self, model: nn.Module, optimizer: torch.optim.Optimizer, directory: Path) -> Iterator[None]:
+        """Let ``state_dict()`` of model and optimizer return all entities meanwhile, in the process that writes it."""
+        yield
 
     @contextmanager
     def own_checkpoint(self, path: Path, model: nn.Module) -> Iterator[Path]:
@@ -119,19 +113,11 @@ class Alone:
         yield path
 
 
-class Replicated(Alone):
-    """Each process has all entities, and visits a part of the queries of every batch."""
-
-    @override
-    def _part(self, batch: Batch) -> Batch:
-        return batch.divide(self.group.rank, self.group.size)
-
-
-class Sharded(Alone):
+class Sharded(Placement):
     """Each process has the vectors of its own entities, and visits the queries that it has the given entity of.
 
-    Their gradients and the state of the optimizer are with them. Gram matrices are summed, and the vectors of answers are
-    exchanged.
+    It also has their gradients and their state of the optimizer. Gram matrices are summed over all processes, and the
+    vectors of answers are exchanged.
     """
 
     def __init__(self, sharding: Sharding):
@@ -139,13 +125,8 @@ class Sharded(Alone):
 
         :param sharding: which process has which entities
         """
-        super().__init__(sharding.num_entities, sharding.ranks)
-        self._sharding = sharding
-
-    @property
-    @override
-    def sharding(self) -> Sharding:
-        return self._sharding
+        super().__init__(sharding.num_entities, sharding.group)
+        self.sharding = sharding
 
     @override
     def check_arguments(self, loss_weighter: Any = None, stopper: Any = None, **kwargs: Any) -> None:
@@ -178,7 +159,7 @@ class Sharded(Alone):
 
     @override
     def count(self, factory: CoreTriplesFactory, num_relations: int, device: torch.device) -> Frequencies:
-        if not isinstance(factory, Shard):
+        if not isinstance(factory, TriplesShard):
             raise ShardingError("The triples have to be divided among the processes like the model's entities.")
         by_head, by_tail = factory.both_ends()
         index, other_end = (TripleIndex(x, self.num_entities, num_relations).to(device) for x in (by_head, by_tail.flip(1)))
@@ -190,23 +171,21 @@ class Sharded(Alone):
 
     @override
     def batch(self, sides: Sequence[Side]) -> Batch:
-        mine = self._sharding.mine
-        return _Whole(
-            [
-                replace(side, weights=replace(side.weights, candidates=_take(side.weights.candidates, mine)))
-                for side in sides
-            ],
-            self.group,
-        )
+        mine = self.sharding.mine
+        own = [
+            replace(side, weights=replace(side.weights, candidates=_take(side.weights.candidates, mine))) for side in sides
+        ]
+        return _WholeBatch(own, self.sharding)
 
     @override
     def own(self, weights: Weights) -> Weights:
-        mine = self._sharding.mine
+        mine = self.sharding.mine
         return Weights(_take(weights.heads, mine), weights.relations, _take(weights.tails, mine))
 
     @override
-    def _part(self, batch: Batch) -> Batch:
-        return _Part(batch, self._sharding)
+    def mine(self, batch: Any) -> Batch:
+        own: Batch = batch.own
+        return own
 
     @override
     def moments(self, x: Tensor, weights: Tensor | None = None) -> Moments:
@@ -214,7 +193,7 @@ class Sharded(Alone):
 
     @override
     def divide_sweep(self, sweep: Sweep) -> Sweep:
-        return ShardedSweep(sweep, self._sharding)
+        return ShardedSweep(sweep, self.sharding)
 
     @override
     def common_parameters(self, model: nn.Module) -> Iterator[nn.Parameter]:
@@ -234,19 +213,18 @@ class Sharded(Alone):
 
     @override
     @contextmanager
-    def whole_state(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer, directory: Path
-    ) -> Iterator[tuple[State, State] | None]:
-        with gather_states(model, optimizer, self._sharding, directory) as states:
-            yield states
+    def whole_states(self, model: nn.Module, optimizer: torch.optim.Optimizer, directory: Path) -> Iterator[None]:
+        with whole_states(model, optimizer, self.sharding, directory):
+            yield
         # the others go on when the checkpoint is complete
         self.group.same(None)
 
     @override
     @contextmanager
     def own_checkpoint(self, path: Path, model: nn.Module) -> Iterator[Path]:
+        checkpoints.check(path)
         checkpoint = torch.load(path, weights_only=False, mmap=True, map_location="cpu")
-        take_states(checkpoint, model, self._sharding)
+        take_states(checkpoint, model, self.sharding)
         with checkpoints.temporary_directory(path.parent) as directory:
             part = directory / path.name
             with checkpoints.replacing(part) as file:
@@ -254,29 +232,24 @@ class Sharded(Alone):
             yield part
 
 
-def place(num_entities: int) -> Alone:
-    """Find out which processes train together now, each with all entities."""
-    group = Ranks.current()
-    return Replicated(num_entities, group) if group.size > 1 else Alone(num_entities)
-
-
 def _take(weights: Tensor | None, entities: slice) -> Tensor | None:
     # a copy, or the memory of all of them would be kept
     return None if weights is None else weights[entities].clone()
 
 
-class _Whole(Batch):
-    """All triples, of which this process has a part."""
+class _WholeBatch(Batch):
+    """All triples: the sides are those of this process, but the sizes are those of all processes."""
 
-    def __init__(self, sides: Sequence[Side], group: Ranks):
+    def __init__(self, sides: Sequence[Side], sharding: Sharding):
         super().__init__(sides)
         sizes = torch.tensor([[len(side.index), side.index.num_queries] for side in sides])
-        group.add(sizes)
-        self.num_triples: list[int] = sizes[:, 0].tolist()
-        self._num_queries = int(sizes[:, 1].sum())
+        sharding.group.add(sizes)
+        triples, queries = sizes.unbind(dim=1)
+        self._num_triples, self._num_queries = int(triples.max()), int(queries.sum())
+        self.own = _OwnBatch(sides, len(sides[0].index) / int(triples[0]), sharding)
 
     def __len__(self) -> int:
-        return max(self.num_triples)
+        return self._num_triples
 
     @property
     @override
@@ -284,16 +257,16 @@ class _Whole(Batch):
         return self._num_queries
 
 
-class _Part(Batch):
-    """The part of this process, whose entities occur in the parts of others, too."""
+class _OwnBatch(Batch):
+    """The triples of this process, whose entities also occur in those of others."""
 
-    def __init__(self, whole: Any, sharding: Sharding):
-        super().__init__(whole.sides, len(whole.sides[0].index) / whole.num_triples[0])
+    def __init__(self, sides: Sequence[Side], share: float, sharding: Sharding):
+        super().__init__(sides, share)
         self.sharding = sharding
 
     @cached_property
+    @override
     def occurrences(self) -> tuple[Tensor, Tensor]:
-        # a property of the base class cannot be called
-        entities, relations = (sum(x) for x in zip(*(side.index.occurrences() for side in self.sides), strict=True))
-        self.sharding.ranks.add(entities)
+        entities, relations = super().occurrences
+        self.sharding.group.add(entities)
         return entities[self.sharding.mine].clone(), relations

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -17,30 +17,14 @@ import torch
 from torch import Tensor, nn
 
 from ..checkpoints import replacing, temporary_directory
-from .shards import Sharding, divided_parameters, find_sharding, unshard_model
+from .model import divided_parameters, find_sharding, unshard_model
+from .shards import Sharding
 
 #: A state, as PyTorch's ``state_dict()`` returns it
 State: TypeAlias = dict[str, Any]
 
 #: The number of bytes of a process's rows to send at once
 BYTES_AT_ONCE = 2**26
-
-
-class Stand:
-    """Stands for a model or an optimizer whose state is asked for."""
-
-    def __init__(self, state: State, random_seed: Any = None):
-        """Initialize it.
-
-        :param state: the state
-        :param random_seed: the random seed of a model
-        """
-        self.state = state
-        self._random_seed = random_seed
-
-    def state_dict(self) -> State:
-        """Return the state."""
-        return self.state
 
 
 def gather_rows(rows: Tensor, sharding: Sharding, path: Path) -> Tensor:
@@ -52,47 +36,47 @@ def gather_rows(rows: Tensor, sharding: Sharding, path: Path) -> Tensor:
     :return: shape: (num_entities, …), all rows in their original order, in the first process, as a file that is mapped to
         memory; none in others
     """
-    ranks = sharding.ranks
-    shape = torch.Size([sharding.num_entities if ranks.is_first else 0, *rows.shape[1:]])
+    group = sharding.group
+    shape = torch.Size([sharding.num_entities if group.is_first else 0, *rows.shape[1:]])
     whole = torch.empty(shape, dtype=rows.dtype)
-    if ranks.is_first:
+    if group.is_first:
         whole = torch.from_file(str(path), shared=True, size=shape.numel(), dtype=rows.dtype).view(shape)
     counts = [y - x for x, y in zip(sharding.offsets, sharding.offsets[1:], strict=False)]
     step = max(1, BYTES_AT_ONCE // max(1, rows[:1].numel() * rows.element_size()))
     for start in range(0, max(counts), step):
         # of each process, the rows from start on
         sizes = [max(0, min(step, count - start)) for count in counts]
-        sent = [sizes[ranks.rank]] + [0] * (ranks.size - 1)
-        received = sizes if ranks.is_first else [0] * ranks.size
-        parts = ranks.exchange(rows[start : start + step], sent, received).cpu()
-        if ranks.is_first:
+        sent = [sizes[group.rank]] + [0] * (group.size - 1)
+        received = sizes if group.is_first else [0] * group.size
+        parts = group.exchange(rows[start : start + step], sent, received).cpu()
+        if group.is_first:
             for rank, part in enumerate(parts.split(sizes)):
-                whole[rank + ranks.size * start :: ranks.size][: len(part)] = part
+                whole[rank + group.size * start :: group.size][: len(part)] = part
     return whole
 
 
 def take_rows(whole: Tensor, sharding: Sharding) -> Tensor:
     """Return the rows of this process, in memory of its own."""
-    return whole[sharding.ranks.rank :: sharding.ranks.size].clone()
+    return whole[sharding.group.rank :: sharding.group.size].clone()
 
 
 @contextmanager
-def gather_states(
-    model: nn.Module, optimizer: torch.optim.Optimizer, sharding: Sharding, directory: Path
-) -> Iterator[tuple[State, State]]:
-    """Put the states of a model and its optimizer together.
+def whole_states(model: nn.Module, optimizer: torch.optim.Optimizer, sharding: Sharding, directory: Path) -> Iterator[None]:
+    """Let ``state_dict()`` of a model and its optimizer return all entities meanwhile, in the first process.
 
     :param model: the model
     :param optimizer: the optimizer of its parameters
     :param sharding: which process has which entities
     :param directory: where there is room for files
-    :yield: both states, complete in the first process
     """
-    with temporary_directory(directory) as place:
+    with temporary_directory(directory) as place, ExitStack() as hooks:
         files = (place / str(i) for i in itertools.count())
-        yield _change(
+        model_state, optimizer_state = _change(
             model, model.state_dict(), optimizer.state_dict(), lambda rows: gather_rows(rows, sharding, next(files))
         )
+        hooks.callback(model.register_state_dict_post_hook(lambda _, state, *__: state.update(model_state)).remove)
+        hooks.callback(optimizer.register_state_dict_post_hook(lambda *_: optimizer_state).remove)
+        yield
 
 
 def save_whole_model(model: nn.Module, path: Path) -> None:
@@ -110,7 +94,7 @@ def save_whole_model(model: nn.Module, path: Path) -> None:
             if name in divided:
                 whole = gather_rows(x.data, sharding, place / str(i))
                 replaced[id(x)] = nn.Parameter(whole, requires_grad=x.requires_grad)
-        if sharding.ranks.is_first:
+        if sharding.group.is_first:
             copied = copy.deepcopy(model, replaced)
             unshard_model(copied, sharding.num_entities)
             with replacing(path) as part:

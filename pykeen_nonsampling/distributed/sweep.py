@@ -13,8 +13,12 @@ from torch.nn import functional
 from ..graph.index import TripleIndex
 from ..graph.sides import Side
 from ..sweeps.plain import zero_gradients
-from ..sweeps.problem import Gradients, Problem, Sweep
-from .shards import Exchange, Sharding
+from ..sweeps.problem import Gradients, Problem, Size, Sweep, SweepMemory
+from .exchange import Exchange
+from .shards import Sharding
+
+#: The bytes per triple to know which vectors to exchange, and the number of matrices of these vectors
+EXCHANGE_BYTES, EXCHANGE_MATRICES = 32, 6
 
 #: The number of entities of others to have at once: at least, and as a share of this process's own
 FEWEST_ROWS, SHARE = 2**14, 4
@@ -92,11 +96,18 @@ class ShardedSweep:
                 block.exchange.give_back(back, gradients.answers)
         return total, gradients
 
+    def memory(self, size: Size) -> SweepMemory:
+        """Estimate the memory that a problem needs."""
+        needed, n = self.sweep.memory(size), size.num_triples
+        kept = (TripleIndex.TRIPLE_BYTES + EXCHANGE_BYTES) * n + TripleIndex.QUERY_BYTES * size.num_queries
+        blocks = EXCHANGE_MATRICES * size.width * size.itemsize * min(max(1, n), self.limit)
+        return SweepMemory(needed.kept + kept, needed.sorting, needed.blocks + blocks)
+
     def _divide(self, side: Side) -> Sequence[_Block]:
         """Divide the queries into blocks, as many in each process, since all of them exchange vectors at the same time."""
         parts = _split(side.index, self.limit)
         blocks = []
-        for i in range(max(self.sharding.ranks.all_of(len(parts)))):
+        for i in range(max(self.sharding.group.all_of(len(parts)))):
             part = side.take(parts[i]) if i < len(parts) else None
             if part is None:
                 none = side.index.answers[:0]

@@ -37,7 +37,7 @@ class SquaredDistanceFactorization(TrilinearFactorization):
         + 2 \langle h, L c, 1 \rangle - 2 \langle 1, M c, t \rangle - 2 \langle h, L M, t \rangle
 
     Where there is no L (or it keeps norms, as a rotation does), the number $\|h\|^2$ takes the place of the vector $h^2$;
-    likewise for M. A subclass says which of L, c and M its relations have.
+    the same for M. A subclass says which of L, c and M its relations have.
 
     The score that a quadratic loss can pull to 1 for true and to 0 for false triples needs the constants a and b, e.g.
     [li2021]_'s $1 - \frac{1}{3} \|h + r - t\|^2$ for TransE. It is an increasing function of PyKEEN's $-\|\cdot\|$ and of

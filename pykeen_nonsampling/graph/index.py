@@ -39,6 +39,9 @@ class TripleIndex:
     num_entities: int
     num_relations: int
 
+    #: the bytes of a triple and of a query
+    TRIPLE_BYTES, QUERY_BYTES = 8, 24
+
     def __init__(self, triples: Tensor, num_entities: int, num_relations: int):
         """Index triples.
 
@@ -158,12 +161,12 @@ class TripleIndex:
         """Return the positions of the triples of some queries.
 
         :param queries: positions of queries, ascending
-        :return: the positions of their triples, likewise
+        :return: the positions of their triples, of the same kind
         """
         if isinstance(queries, slice):
             start, stop, _ = queries.indices(self.num_queries)
             return slice(int(self.offsets[start]), int(self.offsets[max(start, stop)]))
-        return expand_ranges(self.offsets[queries], self.counts[queries])[1]
+        return expand_slices(self.offsets[queries], self.counts[queries])[1]
 
     def take(self, queries: Positions) -> TripleIndex:
         """Return the index of some queries, with all their answers.
@@ -204,7 +207,7 @@ class TripleIndex:
         keys, wanted = (x[:, 1] * self.num_entities + x[:, 0] for x in (self.pairs, pairs))
         found = torch.searchsorted(keys, wanted).clamp_(max=self.num_queries - 1)
         counts = torch.where(keys[found] == wanted, self.counts[found], 0)
-        rows, positions = expand_ranges(self.offsets[found], counts)
+        rows, positions = expand_slices(self.offsets[found], counts)
         return rows, self.answers[positions]
 
     def occurrences(self) -> tuple[Tensor, Tensor]:
@@ -235,7 +238,7 @@ def _sort(triples: Tensor, num_entities: int, num_relations: int) -> tuple[Tenso
     return distinct[keys // num_entities], keys % num_entities
 
 
-def expand_ranges(starts: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+def expand_slices(starts: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
     """List the members of ranges of numbers.
 
     :param starts: shape: (m,), the first number of each range

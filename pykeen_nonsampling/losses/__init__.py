@@ -2,7 +2,7 @@
 
 from pykeen.losses import loss_resolver
 
-from .automatic import AutomaticLoss, check_loss
+from .automatic import AutomaticLoss, check_loss, resolve_loss
 from .base import POPULARITY, MomentLoss, UnsavedFunction, as_exponent, describe
 from .objective import Costs, Objective, Scores
 from .squared import NEGATIVE_WEIGHT, NonSamplingLoss, SquaredObjective
@@ -24,6 +24,7 @@ __all__ = [
     "as_exponent",
     "check_loss",
     "describe",
+    "resolve_loss",
 ]
 
 loss_resolver.register(AutomaticLoss)

@@ -1,19 +1,26 @@
-"""Which losses can be trained with, and what stands for a loss that is not chosen yet."""
+"""Which loss to train with, and with which weights, as far as the user leaves it open."""
 
 from __future__ import annotations
+
+import math
+from typing import Any
 
 from pykeen.losses import Loss
 from typing_extensions import override
 
-from .base import MomentLoss
+from ..factorizations.base import Family
+from .base import MomentLoss, Numbers
+from .constants import constant
 from .objective import Objective
+from .squared import NonSamplingLoss
+from .standardized import StandardizedLoss
 
 
 class AutomaticLoss(MomentLoss):
     """Stands for the loss that suits graph and model, which the training loops put in its place.
 
     It is what they use if no loss is given. In the closed world, and for most graphs, that is :class:`NonSamplingLoss`; cf.
-    :func:`~pykeen_nonsampling.losses.weights.suitable_loss`.
+    :func:`~pykeen_nonsampling.losses.automatic.choose_loss`.
     """
 
     @override
@@ -22,9 +29,49 @@ class AutomaticLoss(MomentLoss):
             f"{type(self).__name__} depends on the graph: a training loop of this package puts another loss in its place."
         )
 
-    def become(self, loss: type[MomentLoss]) -> MomentLoss:
-        """Make a loss of another class, with the same weights."""
-        return loss(**self.kwargs)
+
+def choose_loss(graph: Numbers, family: Family, closed_world: bool) -> type[MomentLoss]:
+    """Choose a loss for graph and model.
+
+    :param graph: the numbers of the graph
+    :param family: the family of the model's factorization
+    :param closed_world: whether all triples are summed, and not the candidates of observed queries
+    :return: in the local closed world, the standardized loss for distances, unless there are only a few entities or triples,
+        or, for translations, many entities; and for graphs of medium size with many triples per entity, unless relations are
+        full matrices; otherwise, the squared one
+    """
+    dense = graph.density >= constant("triples per entity", family)
+    few, many = constant("fewest entities", family), constant("most entities", family)
+    standardized = not closed_world and dense and few <= graph.num_entities <= many
+    return StandardizedLoss if standardized else NonSamplingLoss
+
+
+def resolve_loss(
+    loss: Any,
+    graph: Numbers,
+    family: Family,
+    closed_world: bool,
+    num_features: float = math.inf,
+    label_smoothing: float = 0.0,
+) -> MomentLoss:
+    """Decide which loss to train with, and with which weights. What the user has set stays.
+
+    :param loss: the loss, if the user has chosen one
+    :param graph: the numbers of the graph
+    :param family: the family of the model's factorization
+    :param closed_world: whether all triples are summed, and not the candidates of observed queries
+    :param num_features: the number of features of an entity, if it is known
+    :param label_smoothing: the label smoothing that the user trains with
+    :return: the loss, with all weights
+    """
+    if not isinstance(loss, MomentLoss):
+        loss = AutomaticLoss()
+    if isinstance(loss, AutomaticLoss):
+        # only the squared loss has targets to smooth
+        cls = NonSamplingLoss if label_smoothing else choose_loss(graph, family, closed_world)
+        loss = cls(**loss.kwargs)
+    defaults = loss.default_weights(graph, family, closed_world, num_features)
+    return loss.replace(**{name: x for name, x in defaults.items() if getattr(loss, name) is None})
 
 
 def check_loss(loss: type[Loss]) -> None:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import copy
 import inspect
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
+import torch
 from pykeen.losses import PointwiseLoss, Reduction
 from torch import Tensor
 from typing_extensions import override
 
+from ..factorizations.base import Family
 from ..validation import as_number
+from .constants import constant
 from .objective import Objective
 
 #: From given entities, relations and numbers of positives, shape: (q,) each, to the weights of queries, shape: (q,)
@@ -33,6 +37,30 @@ POPULARITY: Mapping[str, float] = {
 REDUCTIONS = ("sum", "mean")
 
 LossType = TypeVar("LossType", bound="MomentLoss")
+
+
+class Numbers(Protocol):
+    """The numbers of a graph that default weights follow from."""
+
+    @property
+    def num_entities(self) -> int:
+        """The number of entities."""
+
+    @property
+    def num_relations(self) -> int:
+        """The number of relations."""
+
+    @property
+    def num_triples(self) -> int:
+        """The number of triples to train on."""
+
+    @property
+    def density(self) -> float:
+        """The number of triples per entity, without inverse ones."""
+
+    @property
+    def most_answers(self) -> int:
+        """The largest number of answers of a query."""
 
 
 class UnsavedFunction:
@@ -89,6 +117,21 @@ class MomentLoss(PointwiseLoss, ABC):
     #: The weight c⁻ of a negative; a loss may have it as a parameter
     negative_weight: float | None = 1.0
 
+    #: Whether the weight of an answer is that of its whole query, negatives included
+    weighs_queries: ClassVar[bool] = False
+
+    #: How far from its default a weight is searched: the factors of the lower and the upper end of the range
+    hpo_factors: ClassVar[Mapping[str, tuple[float, float]]] = {
+        "regularization_weight": (1 / 10, 4),
+        "duality_weight": (1 / 10, 4),
+    }
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Name all parameters of a constructor that passes some on: PyKEEN compares configurations with its signature."""
+        super().__init_subclass__(**kwargs)
+        if "__init__" in vars(cls):
+            cls.__init__.__signature__ = _whole_signature(cls)  # type: ignore[attr-defined]
+
     def __init__(
         self,
         positive_weight: float = 1.0,
@@ -119,10 +162,11 @@ class MomentLoss(PointwiseLoss, ABC):
             $(|E| / n_r)^g$, with $n_r$ the size of the range. Such candidates are of the right type [krompass2015]_, and
             the hardest to tell from answers. With 0, they weigh as much as others; with 1, all members of a range together
             weigh as much as all candidates.
-        :param head_weight: the weight of a negative by its head, in addition to c⁻ and under either assumption: likewise,
-            with the number of triples that an entity is the head of. By default, all have the same weight.
-        :param relation_weight: the weight of a negative by its relation, likewise
-        :param tail_weight: the weight of a negative by its tail, likewise
+        :param head_weight: the weight of a negative by its head, in addition to c⁻ and under either assumption: an exponent,
+            its name or a function as for ``candidate_weight``, of the number of triples that an entity is the head of. By
+            default, all have the same weight.
+        :param relation_weight: the same by its relation
+        :param tail_weight: the same by its tail
         :param regularization_weight: ≥0, the weight λ of the vectors of each observed triple
         :param regularization_power: ≥1, the power p of their norm: 3 as in [lacroix2018]_, or 2
         :param duality_weight: ≥0, the weight μ of the query and the answer of each observed triple, for scores that are
@@ -156,6 +200,97 @@ class MomentLoss(PointwiseLoss, ABC):
         :return: the objective
         """
 
+    def default_weights(
+        self, graph: Numbers, family: Family, closed_world: bool, num_features: float = math.inf
+    ) -> dict[str, float]:
+        """Derive weights from graph and model.
+
+        :param graph: the numbers of the graph
+        :param family: the family of the model's factorization
+        :param closed_world: whether all triples are summed, and not the candidates of observed queries
+        :param num_features: the number of features of an entity, if it is known
+        :return: all weights, by the names of parameters
+        """
+        if closed_world:
+            share = graph.num_triples / (graph.num_entities**2 * graph.num_relations)
+            return {
+                "negative_weight": self.positive_weight * min(1.0, constant("mass of all triples", family) * share),
+                **self._default_regularization(constant("regularization in the closed world", family)),
+            }
+        mass = min(
+            constant("mass of a query's candidates", family),
+            constant("mass per feature", family) * num_features,
+            constant("mass on a sparse graph", family) * graph.density ** constant("exponent of triples per entity", family),
+        )
+        exponent = constant("exponent of queries", family)
+        negative_weight = self.positive_weight * min(1.0, mass / graph.num_entities)
+        # small graphs suffer from negatives that weigh more than positives, so the exponent is limited to avoid that
+        if graph.most_answers > 1:
+            ratio = self.positive_weight / (self.negative_weight or negative_weight)
+            exponent = min(exponent, max(0.0, math.log(ratio) / math.log(graph.most_answers)))
+        # if the user sets weights for entities, no others are added
+        by_entity = self.tail_weight if self.head_weight is None else self.head_weight
+        return {
+            "negative_weight": negative_weight,
+            "query_weight": exponent,
+            "candidate_weight": constant("exponent of candidates", family) if by_entity is None else 0.0,
+            "range_weight": constant("exponent of ranges", family),
+            **self._default_regularization(constant("regularization", family), constant("duality", family)),
+        }
+
+    def _default_regularization(self, by_frequency: float, by_query: float = 0.0) -> dict[str, float]:
+        """Derive the weights of regularization. If the user sets one of them, the other is not added."""
+        return {
+            "regularization_weight": 0.0 if self.duality_weight else by_frequency,
+            "duality_weight": by_query if self.regularization_weight is None else 0.0,
+        }
+
+    def hpo_ranges(self, defaults: Mapping[str, float], more: Mapping[str, Any]) -> dict[str, Any]:
+        """Derive what to search.
+
+        Weights are searched around their defaults, and those that are 0 by default not at all. Negatives never weigh more
+        than positives.
+
+        :param defaults: the default weights, cf. :meth:`default_weights`
+        :param more: what to search in addition to ``hpo_default``
+        :return: the ranges, in PyKEEN's format
+        """
+        ranges: dict[str, Any] = {**getattr(type(self), "hpo_default", {}), **more}
+        for name, (low, high) in self.hpo_factors.items():
+            if not defaults.get(name):
+                ranges.pop(name, None)
+                continue
+            most = self.positive_weight if name == "negative_weight" else math.inf
+            scale = {"log": True} if ranges.get(name, {"log": True}).get("log") else {}
+            ranges[name] = {"type": float, "low": low * defaults[name], "high": min(high * defaults[name], most), **scale}
+        return ranges
+
+    def check_precision(self, dtype: torch.dtype) -> None:
+        """Refuse parameters that leave nothing of other terms in the precision of the model.
+
+        Weights of negatives are not among them: they depend on the graph, and are checked when it is known.
+
+        :param dtype: the data type of the model
+        :raises ValueError: if a parameter is too large or too small
+        """
+        limits, positive = torch.finfo(dtype), self.positive_weight
+        if not limits.tiny**0.5 < positive < limits.max**0.5:
+            raise ValueError(
+                f"positive_weight={positive:g} is too {'large' if positive > 1 else 'small'}: gradients grow with it, and "
+                f"the squares that optimizers take of them do not fit into {dtype}. Use e.g. positive_weight=1.0, and other "
+                f"weights relative to it."
+            )
+        for name in ("regularization_weight", "duality_weight"):
+            self._check_size(name, getattr(self, name), dtype, f"positive_weight={positive:g}", positive)
+
+    def _check_size(self, name: str, size: float | None, dtype: torch.dtype, other: str, size_of_other: float) -> None:
+        """Refuse a parameter beside which nothing is left of another term after rounding."""
+        if size is not None and size * torch.finfo(dtype).eps > size_of_other:
+            raise ValueError(
+                f"{name}={getattr(self, name):g} swamps {other} in {str(dtype).removeprefix('torch.')}. Use a value closer "
+                f"to 1, or leave it out: it is then derived from graph and model."
+            )
+
     @property
     def kwargs(self) -> dict[str, Any]:
         """The keyword-based parameters that recreate this loss."""
@@ -166,7 +301,7 @@ class MomentLoss(PointwiseLoss, ABC):
                 names.update((p.name, None) for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL))
         return {name: getattr(self, name) for name in names}
 
-    def resolve(self: LossType, **weights: Any) -> LossType:
+    def replace(self: LossType, **weights: Any) -> LossType:
         """Return a copy with other weights."""
         loss = copy.copy(self)
         for name, weight in weights.items():
@@ -212,6 +347,17 @@ class MomentLoss(PointwiseLoss, ABC):
             f"{type(self).__name__} looks at all candidates of a query at once, which only this package's training loops "
             f"provide. Use training_loop='nonsamplinglcwa'."
         )
+
+
+def _whole_signature(cls: type[MomentLoss]) -> inspect.Signature:
+    """Put the parameters of a parent's constructor in the place of ``**kwargs``."""
+    own = inspect.signature(cls.__init__)
+    if not any(x.kind is x.VAR_KEYWORD for x in own.parameters.values()):
+        return own
+    inherited = inspect.signature(super(cls, cls).__init__).parameters
+    named = {name: x for name, x in own.parameters.items() if x.kind is not x.VAR_KEYWORD}
+    more = [x.replace(kind=x.KEYWORD_ONLY) for name, x in inherited.items() if name not in named]
+    return own.replace(parameters=[*named.values(), *more])
 
 
 def as_exponent(weight: Any) -> Any:

@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 
 import torch
 from docdata import parse_docdata
-from pykeen.losses import Reduction, apply_label_smoothing
+from pykeen.losses import apply_label_smoothing
 from torch import Tensor
 from typing_extensions import override
 
-from .base import CountWeight, MomentLoss, QueryWeight, as_exponent, as_optional
+from .base import MomentLoss, as_exponent, as_optional
 from .objective import Costs, Objective, Scores
 
 #: The weight of a negative triple outside of this package's training loops: the best choice of [li2021]_ in most cases
@@ -63,11 +63,7 @@ class SquaredObjective(Objective):
 
     @override
     def cost(self, scores: Scores) -> Tensor:
-        total = squared_error(scores.positives, self.positive_target, scores.positive_weights).sum()
-        total = total - squared_error(scores.positives, self.negative_target, _negative_weights(scores)).sum()
-        if scores.candidates is not None:
-            total = total + self._candidates(scores)
-        return total
+        return self.costs(scores).total
 
     def _candidates(self, scores: Scores) -> Tensor:
         """Sum the squared distances of all candidates from the target of negatives."""
@@ -134,54 +130,24 @@ class NonSamplingLoss(MomentLoss):
         "negative_weight": {"type": float, "low": 1.0e-6, "high": 1.0e1, "log": True},
     }
 
-    # all parameters by name: PyKEEN compares configurations with them
-    def __init__(
-        self,
-        positive_weight: float = 1.0,
-        negative_weight: float | None = None,
-        query_weight: float | QueryWeight | None = None,
-        candidate_weight: float | str | CountWeight | None = None,
-        range_weight: float | None = None,
-        head_weight: float | str | CountWeight | None = None,
-        relation_weight: float | str | CountWeight | None = None,
-        tail_weight: float | str | CountWeight | None = None,
-        regularization_weight: float | None = None,
-        regularization_power: float = 3.0,
-        duality_weight: float | None = None,
-        reduction: Reduction = "sum",
-    ):
+    hpo_factors: ClassVar[Mapping[str, tuple[float, float]]] = {
+        **MomentLoss.hpo_factors,
+        # a larger weight makes all scores shrink to zero
+        "negative_weight": (1 / 30, 10),
+    }
+
+    def __init__(self, positive_weight: float = 1.0, negative_weight: float | None = None, **kwargs: Any):
         r"""Initialize the loss.
 
         :param positive_weight: >0, the weight c⁺ of an observed triple
         :param negative_weight: >0, the weight c⁻ of any other triple. There are many more of them, so it is small. If it is
             ``None``, this package's training loops derive it from graph and model; in others, it is
             :data:`NEGATIVE_WEIGHT`.
-        :param query_weight: cf. :class:`MomentLoss`, as all that follow
-        :param candidate_weight: likewise
-        :param range_weight: likewise
-        :param head_weight: likewise
-        :param relation_weight: likewise
-        :param tail_weight: likewise
-        :param regularization_weight: likewise
-        :param regularization_power: likewise
-        :param duality_weight: likewise
-        :param reduction: likewise
+        :param kwargs: the other weights, cf. :class:`MomentLoss`
         :raises TypeError: if a parameter is not a number where it has to be one
         :raises ValueError: if a parameter is out of range
         """
-        super().__init__(
-            positive_weight=positive_weight,
-            query_weight=query_weight,
-            candidate_weight=candidate_weight,
-            range_weight=range_weight,
-            head_weight=head_weight,
-            relation_weight=relation_weight,
-            tail_weight=tail_weight,
-            regularization_weight=regularization_weight,
-            regularization_power=regularization_power,
-            duality_weight=duality_weight,
-            reduction=reduction,
-        )
+        super().__init__(positive_weight=positive_weight, **kwargs)
         self.negative_weight = as_optional("negative_weight", negative_weight, NEGATIVE_WEIGHT, above=0)
 
     @override

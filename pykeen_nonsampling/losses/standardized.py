@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from docdata import parse_docdata
-from pykeen.losses import Reduction
 from torch import Tensor
 from torch.nn import functional
 from typing_extensions import override
 
-from .base import CountWeight, MomentLoss, QueryWeight, as_optional
+from ..factorizations.base import Family
+from .base import MomentLoss, Numbers, as_optional
+from .constants import constant
 from .objective import Costs, Objective, Scores
 from .squared import squared_error
 
@@ -152,23 +154,16 @@ class StandardizedLoss(MomentLoss):
         "sharpness": {"type": float, "low": 0.25, "high": 4.0, "log": True},
     }
 
-    # all parameters by name: PyKEEN compares configurations with them
+    weighs_queries: ClassVar[bool] = True
+
+    hpo_factors: ClassVar[Mapping[str, tuple[float, float]]] = {
+        "margin": (1 / 2, 3 / 2),
+        "anchor": (1 / 10, 4),
+        **MomentLoss.hpo_factors,
+    }
+
     def __init__(
-        self,
-        margin: float | None = None,
-        sharpness: float | None = None,
-        anchor: float | None = None,
-        positive_weight: float = 1.0,
-        query_weight: float | QueryWeight | None = None,
-        candidate_weight: float | str | CountWeight | None = None,
-        range_weight: float | None = None,
-        head_weight: float | str | CountWeight | None = None,
-        relation_weight: float | str | CountWeight | None = None,
-        tail_weight: float | str | CountWeight | None = None,
-        regularization_weight: float | None = None,
-        regularization_power: float = 3.0,
-        duality_weight: float | None = None,
-        reduction: Reduction = "sum",
+        self, margin: float | None = None, sharpness: float | None = None, anchor: float | None = None, **kwargs: Any
     ):
         r"""Initialize the loss.
 
@@ -177,37 +172,37 @@ class StandardizedLoss(MomentLoss):
         :param sharpness: >0, how abruptly the cost of an answer ends at the margin, α. By default, it depends on the model.
         :param anchor: ≥0, the weight γ of an answer's squared distance from a score of 1. With a weight of 0, vectors can
             shrink at no cost, so that regularization has no effect. By default, it depends on the model.
-        :param positive_weight: >0, the weight of an observed triple
-        :param query_weight: the weight of how much a query's answers stand out, relative to the anchor; otherwise cf.
-            :class:`MomentLoss`, as all that follow
-        :param candidate_weight: likewise
-        :param range_weight: likewise
-        :param head_weight: likewise
-        :param relation_weight: likewise
-        :param tail_weight: likewise
-        :param regularization_weight: likewise
-        :param regularization_power: likewise
-        :param duality_weight: likewise
-        :param reduction: likewise
+        :param kwargs: the other weights, cf. :class:`MomentLoss`. Here, ``query_weight`` is the weight of how much a query's
+            answers stand out, relative to the anchor.
         :raises TypeError: if a parameter is not a number where it has to be one
         :raises ValueError: if a parameter is out of range
         """
-        super().__init__(
-            positive_weight=positive_weight,
-            query_weight=query_weight,
-            candidate_weight=candidate_weight,
-            range_weight=range_weight,
-            head_weight=head_weight,
-            relation_weight=relation_weight,
-            tail_weight=tail_weight,
-            regularization_weight=regularization_weight,
-            regularization_power=regularization_power,
-            duality_weight=duality_weight,
-            reduction=reduction,
-        )
+        super().__init__(**kwargs)
         self.margin = as_optional("margin", margin, 9.0)
         self.sharpness = as_optional("sharpness", sharpness, 0.5, above=0)
         self.anchor = as_optional("anchor", anchor, 1.0, least=0)
+
+    @override
+    def default_weights(
+        self, graph: Numbers, family: Family, closed_world: bool, num_features: float = math.inf
+    ) -> dict[str, float]:
+        return {
+            "margin": constant("margin", family) * math.log(graph.num_entities),
+            "sharpness": constant("sharpness", family),
+            "anchor": constant("anchor", family),
+            "query_weight": 0.0,
+            "candidate_weight": 0.0,
+            "range_weight": 0.0,
+            **self._default_regularization(constant("regularization of the standardized loss", family)),
+        }
+
+    @override
+    def check_precision(self, dtype: torch.dtype) -> None:
+        super().check_precision(dtype)
+        margin = None if self.margin is None else abs(self.margin)
+        softness = None if self.sharpness is None else 1 / self.sharpness
+        for name, size in (("anchor", self.anchor), ("margin", margin), ("sharpness", softness)):
+            self._check_size(name, size, dtype, "the z-scores", 1.0)
 
     @override
     def objective(self, label_smoothing: float = 0.0, num_entities: int | None = None) -> StandardizedObjective:

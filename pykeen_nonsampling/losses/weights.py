@@ -1,210 +1,21 @@
-"""The weights of triples, queries and candidates: from the parameters of a loss to tensors, and their defaults.
-
-No other module knows a default weight of the training loops.
-"""
+"""The weights of triples, queries and candidates: from the parameters of a loss to tensors."""
 
 from __future__ import annotations
 
 import math
 import reprlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from pykeen.triples.weights import LossWeighter
 from torch import Tensor
 
-from ..factorizations import Family
 from ..factorizations.moments import Weights
 from ..graph.frequencies import Frequencies
 from ..graph.index import TripleIndex
 from ..graph.sides import Ranges, Side, SideWeights
-from . import MomentLoss, NonSamplingLoss, StandardizedLoss, UnsavedFunction, as_exponent, describe
-
-#: The parts of a triple
-PARTS = ("head", "relation", "tail")
-
-#: The constants behind default weights: for any model, and for families of factorizations that have others
-CONSTANTS: Mapping[str, Mapping[Family | None, float]] = {
-    # the total weight of a query's candidates if it has one positive, relative to that positive. No score of unit vectors
-    # is far from 1/3, so for distances the sum over all candidates is large, no matter what is learned.
-    "mass of a query's candidates": {None: 100.0, Family.SQUARED_DISTANCE: 10.0},
-    # the same per feature of a candidate, if that is less: with few features, even unrelated vectors have large products, so
-    # that answers would hardly score more than 0
-    "mass per feature": {None: 0.5, Family.SQUARED_DISTANCE: math.inf},
-    # the same on a graph with one triple per entity, if that is less: distances between entities that occur in few triples
-    # should follow from these, and not from all the candidates that they are kept away from
-    "mass on a sparse graph": {None: math.inf, Family.SQUARED_DISTANCE: 0.5},
-    # the exponent by which that grows with the number of triples per entity
-    "exponent of triples per entity": {None: 1.25},
-    # the total weight of all triples in the closed world, relative to all positives
-    "mass of all triples": {None: 20.0, Family.SQUARED_DISTANCE: 3.0},
-    # the exponent of the number of a query's positives, unless negatives would weigh more than positives
-    "exponent of queries": {None: 0.5},
-    # the exponent of the number of triples that a candidate is the answer to
-    "exponent of candidates": {None: 0.25, Family.SQUARED_DISTANCE: 0.5},
-    # the exponent of the number of entities by that of the range of a query's relation, for candidates in that range
-    "exponent of ranges": {None: 0.0},
-    # the weight of a triple's vectors, relative to its score; for distances, the lengths of vectors are meaningful
-    "regularization": {None: 0.05, Family.SQUARED_DISTANCE: 0.0, Family.FULL_MATRIX: 0.0},
-    "regularization in the closed world": {None: 0.03, Family.SQUARED_DISTANCE: 0.0},
-    # the weight of a triple's query and answer, likewise: it takes the place of the vectors if relations are full matrices
-    "duality": {None: 0.0, Family.FULL_MATRIX: 0.12},
-    # the standardized loss, whose answers should stand out by this many standard deviations, times log |E|
-    "margin": {None: 0.8, Family.SQUARED_DISTANCE: 0.65},
-    # how abruptly its cost ends there; if answers may stand out more and more, models with many dimensions overfit
-    "sharpness": {None: 2.0},
-    # the weight of its anchor, relative to how far answers stand out
-    "anchor": {None: 5.0, Family.SQUARED_DISTANCE: 3.0},
-    # the weight of a triple's vectors, relative to how far its answer stands out
-    "regularization of the standardized loss": {None: 0.35, Family.SQUARED_DISTANCE: 0.0},
-    # the graphs that it suits have at least so many triples per entity,
-    "triples per entity": {None: 10.0, Family.SQUARED_DISTANCE: 3.0, Family.TRANSLATION: 0.0},
-    # and numbers of entities from this
-    "fewest entities": {None: 500.0, Family.SQUARED_DISTANCE: 50.0, Family.TRANSLATION: 10.0},
-    # to that; if relations are full matrices, regularization by query and answer does more for the squared loss
-    "most entities": {
-        None: 5000.0,
-        Family.FULL_MATRIX: 0.0,
-        Family.SQUARED_DISTANCE: math.inf,
-        Family.TRANSLATION: 500.0,
-    },
-}
-
-
-def format_markdown() -> str:
-    """Write the constants as a table in Markdown."""
-    families = (Family.FULL_MATRIX, Family.SQUARED_DISTANCE, Family.TRANSLATION)
-    lines = ["| constant | any model | full matrices | squared distances | translations |", "|---|---|---|---|---|"]
-    for name, values in CONSTANTS.items():
-        cells = " | ".join(f"{constant(name, family):g}" for family in families)
-        lines.append(f"| {name} | {values[None]:g} | {cells} |")
-    return "\n".join(lines)
-
-
-def constant(name: str, family: Family) -> float:
-    """Look up a constant for a family of factorizations, or for the one that it is part of, or for any model."""
-    values = CONSTANTS[name]
-    return values.get(family, values.get(family.parent, values[None]))
-
-
-def suitable_loss(frequencies: Frequencies, family: Family) -> type[MomentLoss]:
-    """Choose a loss for the local closed world, if the user leaves it open.
-
-    :param frequencies: what occurs in the training triples
-    :param family: the family of the model's factorization
-    :return: the standardized loss for distances, unless there are only a few entities or triples, or, for translations, many
-        entities; and for graphs of medium size with many triples per entity, unless relations are full matrices; otherwise,
-        the squared one
-    """
-    return choose_loss(frequencies.num_entities, frequencies.density, family)
-
-
-def choose_loss(num_entities: int, density: float, family: Family) -> type[MomentLoss]:
-    """Do the same from the numbers of entities, and of triples per entity."""
-    dense = density >= constant("triples per entity", family)
-    few, many = constant("fewest entities", family), constant("most entities", family)
-    return StandardizedLoss if dense and few <= num_entities <= many else NonSamplingLoss
-
-
-def closed_world_defaults(loss: MomentLoss, frequencies: Frequencies, family: Family) -> dict[str, float]:
-    """Derive weights for the closed world from the graph and the model.
-
-    :param loss: the loss, for what the user has set
-    :param frequencies: what occurs in the training triples
-    :param family: the family of the model's factorization
-    :return: all weights, by the names of the loss's parameters
-    """
-    mass = constant("mass of all triples", family)
-    share = frequencies.num_triples / (frequencies.num_entities**2 * frequencies.num_relations)
-    return {
-        "negative_weight": loss.positive_weight * min(1.0, mass * share),
-        **_regularization_defaults(loss, constant("regularization in the closed world", family)),
-    }
-
-
-def local_closed_world_defaults(
-    loss: MomentLoss, frequencies: Frequencies, family: Family, num_features: float = math.inf
-) -> dict[str, float]:
-    """Derive weights for the local closed world from the graph and the model.
-
-    :param loss: the loss, for what the user has set
-    :param frequencies: what occurs in the training triples
-    :param family: the family of the model's factorization
-    :param num_features: the number of features of an entity, if it is known
-    :return: all weights, by the names of the loss's parameters
-    """
-    if isinstance(loss, StandardizedLoss):
-        return {
-            "margin": constant("margin", family) * math.log(frequencies.num_entities),
-            "sharpness": constant("sharpness", family),
-            "anchor": constant("anchor", family),
-            "query_weight": 0.0,
-            "candidate_weight": 0.0,
-            "range_weight": 0.0,
-            **_regularization_defaults(loss, constant("regularization of the standardized loss", family)),
-        }
-    mass = min(
-        constant("mass of a query's candidates", family),
-        constant("mass per feature", family) * num_features,
-        constant("mass on a sparse graph", family)
-        * frequencies.density ** constant("exponent of triples per entity", family),
-    )
-    exponent = constant("exponent of queries", family)
-    negative_weight = loss.positive_weight * min(1.0, mass / frequencies.num_entities)
-    # small graphs suffer from negatives that weigh more than positives, so the exponent is limited to avoid that
-    most = frequencies.most_answers
-    if most > 1:
-        ratio = loss.positive_weight / (loss.negative_weight or negative_weight)
-        exponent = min(exponent, max(0.0, math.log(ratio) / math.log(most)))
-    # if the user sets weights for entities, no others are added
-    by_entity = loss.tail_weight if loss.head_weight is None else loss.head_weight
-    return {
-        "negative_weight": negative_weight,
-        "query_weight": exponent,
-        "candidate_weight": constant("exponent of candidates", family) if by_entity is None else 0.0,
-        "range_weight": constant("exponent of ranges", family),
-        **_regularization_defaults(loss, constant("regularization", family), constant("duality", family)),
-    }
-
-
-def _regularization_defaults(loss: MomentLoss, by_frequency: float, by_query: float = 0.0) -> dict[str, float]:
-    """Derive the weights of regularization. If the user sets one of them, the other is not added."""
-    return {
-        "regularization_weight": 0.0 if loss.duality_weight else by_frequency,
-        "duality_weight": by_query if loss.regularization_weight is None else 0.0,
-    }
-
-
-def check_precision(loss: MomentLoss, dtype: torch.dtype) -> None:
-    """Refuse parameters of a loss that leave nothing of its other terms in the precision of the model.
-
-    Weights of negatives are not among them: they depend on the graph, and are checked when it is known.
-
-    :param loss: the loss, with all its weights
-    :param dtype: the data type of the model
-    :raises ValueError: if a parameter is too large or too small
-    """
-    limits, positive = torch.finfo(dtype), loss.positive_weight
-    if not limits.tiny**0.5 < positive < limits.max**0.5:
-        raise ValueError(
-            f"positive_weight={positive:g} is too {'large' if positive > 1 else 'small'}: gradients grow with it, and the "
-            f"squares that optimizers take of them do not fit into {dtype}. Use e.g. positive_weight=1.0, and other weights "
-            f"relative to it."
-        )
-    margin, sharpness = getattr(loss, "margin", None), getattr(loss, "sharpness", None)
-    for name, size, what, beside in (
-        ("regularization_weight", loss.regularization_weight, f"positive_weight={positive:g}", positive),
-        ("duality_weight", loss.duality_weight, f"positive_weight={positive:g}", positive),
-        ("anchor", getattr(loss, "anchor", None), "how far answers stand out", 1.0),
-        ("margin", None if margin is None else abs(margin), "how far answers stand out", 1.0),
-        ("sharpness", None if sharpness is None else 1 / sharpness, "how far answers stand out", 1.0),
-    ):
-        if size is not None and size * limits.eps > beside:
-            raise ValueError(
-                f"{name}={getattr(loss, name):g} leaves nothing of {what} after rounding to {dtype}. Use a value closer to "
-                f"1, or leave it out: it is then derived from graph and model."
-            )
+from .base import MomentLoss, UnsavedFunction, as_exponent, describe
 
 
 def _check_negatives(
@@ -218,13 +29,13 @@ def _check_negatives(
     :param factors: the factors of which the weights of negatives are the product
     :raises ValueError: if the largest product is too large, or 0
     """
-    if isinstance(loss, StandardizedLoss):
-        # there, they weigh all that an answer costs, beside its negatives and on its own
+    if loss.weighs_queries:
         positives = 1.0
     negative, positive = math.prod(map(_largest, factors)), _largest(positives)
     if negative > 0 and negative * torch.finfo(dtype).eps <= positive:
         return
-    names = ("negative_weight", "query_weight", "candidate_weight", "range_weight", *(f"{x}_weight" for x in PARTS))
+    names = ["negative_weight", "query_weight", "candidate_weight", "range_weight"]
+    names += ["head_weight", "relation_weight", "tail_weight"]
     used = [f"{x}={describe(loss.kwargs[x])}" for x in names if as_exponent(loss.kwargs.get(x))]
     raise ValueError(
         f"With {', '.join(used)}, negatives weigh up to {negative:g}, and positives up to {positive:g}: in {dtype}, one of "
@@ -249,10 +60,9 @@ def weigh_triples(loss: MomentLoss, frequencies: Frequencies, dtype: torch.dtype
     :return: the weights
     """
     return Weights(
-        *(
-            _by_count(f"{name}_weight", getattr(loss, f"{name}_weight"), counts.to(dtype))
-            for name, counts in zip(PARTS, (frequencies.heads, frequencies.relations, frequencies.tails), strict=True)
-        )
+        _by_count("head_weight", loss.head_weight, frequencies.heads.to(dtype)),
+        _by_count("relation_weight", loss.relation_weight, frequencies.relations.to(dtype)),
+        _by_count("tail_weight", loss.tail_weight, frequencies.tails.to(dtype)),
     )
 
 

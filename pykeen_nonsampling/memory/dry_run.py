@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -19,21 +18,24 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from ..factorizations import Factorization, TrilinearForm
+from ..factorizations import Factorization, Family, TrilinearForm
 from ..factorizations.features import factorize_model, features, represent
 from ..factorizations.moments import Moments, gram
+from ..losses import resolve_loss
 from .outline import Outline
 from .task import Counts, Task, TaskOf
 
-#: What is trained by default
-_DEFAULT: TaskOf = partial(Task.of, None)
+
+def _default_task(family: Family, counts: Counts) -> Task:
+    """Say what is trained by default."""
+    return Task.of(resolve_loss(None, counts, family, closed_world=False))
 
 
 def outline(
     model: type[Model],
     model_kwargs: Mapping[str, Any],
     factory: CoreTriplesFactory,
-    task: TaskOf = _DEFAULT,
+    task: TaskOf = _default_task,
     counts: Counts | None = None,
 ) -> Outline:
     """Outline a model, without the memory for its parameters.

@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 
+from ..distributed.group import Group
+from ..distributed.shards import Sharding
+from ..distributed.sweep import ShardedSweep
 from ..factorizations import Family
+from ..graph.index import TripleIndex
 from ..ranking.candidates import CACHED_COLUMNS, CACHED_ROWS
-from ..sweeps.numba.order import limit_parts, query_block_size
-from ..sweeps.plain import block_size
+from ..sweeps.choice import fastest_sweep
+from ..sweeps.problem import Size
 from .task import Counts, Task
-
-#: The bytes of a triple and of a query in an index
-TRIPLE_BYTES, QUERY_BYTES = 8, 24
 
 #: The bytes per triple that it takes to make an index of them, and that of their other end, beyond the index itself
 INDEXING_BYTES = 100
-
-#: For compiled loops, the bytes of a triple and of a query in a plan, of a query of the other end, and per triple to make it
-PLAN_BYTES, PLAN_QUERY_BYTES, PLAN_OTHER_BYTES, PLANNING_BYTES = 12, 20, 16, 100
-
-#: The bytes of a triple and of a query in the blocks of the plain sweep
-BLOCK_BYTES, BLOCK_QUERY_BYTES = 36, 36
-
-#: The number of matrices of all queries of a block: in compiled loops, and in the plain sweep
-QUERY_MATRICES, BLOCK_MATRICES = 3, 7
-
-#: The bytes per triple that is divided, to know which vectors to exchange; and the number of matrices of these vectors
-EXCHANGE_BYTES, EXCHANGE_MATRICES = 32, 6
 
 #: The bytes per triple of an evaluation: all known triples, and an index of them
 EVALUATION_BYTES = 150
@@ -61,7 +49,7 @@ class Memory:
     optimizer: int
     #: the features of entities and relations, their gradients and intermediate results
     features: int
-    #: Gram matrices, likewise
+    #: Gram matrices, their gradients and intermediate results
     grams: int
     #: queries that are processed at the same time
     blocks: int
@@ -124,32 +112,25 @@ class Outline:
         """
         device = device or torch.device("cpu")
         counts, task, n = self.counts, self.task, self.counts.num_triples
-        queries = counts.num_queries[: task.sides]
-        # of these, this process visits a part
-        part, visited, visited_queries = (-(-x // counts.num_ranks) for x in (n, task.sides * n, sum(queries)))
-        # compiled loops, cf. FusedSweep, have plans, and the plain sweep has blocks that it keeps
-        compiled = self.trilinear and not task.ranges and device.type == "cpu" and _has_numba()
-        indexed = TRIPLE_BYTES * task.sides * n + QUERY_BYTES * sum(queries)
-        weights = self.itemsize * (2 * task.sides * n + 2 * sum(queries))
-        if compiled:
-            order = (
-                PLAN_BYTES * visited
-                + PLAN_QUERY_BYTES * visited_queries
-                + PLAN_OTHER_BYTES * sum(counts.num_queries) // counts.num_ranks
-            )
-        else:
-            order = BLOCK_BYTES * visited + BLOCK_QUERY_BYTES * visited_queries
+        sweep = fastest_sweep(memory_budget)
         if counts.num_fetched:
-            order += indexed + EXCHANGE_BYTES * task.sides * n
+            sweep = ShardedSweep(sweep, Sharding(counts.num_entities, Group()), counts.num_fetched)
+        sweeps = [sweep.memory(size) for size in self._sizes(device)]
+        blocks = max(x.blocks for x in sweeps)
+        queries = sum(counts.num_queries[: task.sides])
+        indexed = TripleIndex.TRIPLE_BYTES * task.sides * n + TripleIndex.QUERY_BYTES * queries
+        weights = self.itemsize * 2 * (task.sides * n + queries)
+        index = indexed + weights + sum(x.kept for x in sweeps)
         if counts.num_ranks > 1:
-            # the part is a copy
-            order += (indexed + weights) // counts.num_ranks
+            # the part that a process visits is a copy
+            index += (indexed + weights) // counts.num_ranks
         optimizer = (1 + task.optimizer_copies) * self.trainable
         # an optimizer's step computes two tensors per parameter, one parameter after the other
         beyond = max(self.step - self.trainable, 2 * self.largest)
-        blocks = self._blocks(compiled, device, memory_budget)
-        # sorting takes more for a while; if it is for a plan, after the first forward pass, but before the optimizer's state
-        sorting = self.forward + PLANNING_BYTES * part if compiled else INDEXING_BYTES * n
+        # sorting takes more for a while: for an index, before all else, and for a sweep, after the first forward pass, but
+        # before there is an optimizer's state
+        sorting = max([INDEXING_BYTES * n, *(self.forward + x.sorting for x in sweeps if x.sorting)])
+        index += max(0, sorting - optimizer - beyond - blocks)
         scores = 3 * self.itemsize * CACHED_ROWS * (min(CACHED_COLUMNS, counts.num_entities) + self.width)
 
         def spread(size: int, tensor: int) -> int:
@@ -165,27 +146,30 @@ class Outline:
             features=spread(max(self.features, beyond - self.grams), matrix),
             grams=spread(min(self.grams, beyond), self.itemsize * self.width**2),
             blocks=blocks,
-            index=spread(indexed + weights + order + max(0, sorting - optimizer - beyond - blocks), of_triples),
+            index=spread(index, of_triples),
             evaluation=self.parameters + optimizer_memory + evaluation,
         )
 
-    def _blocks(self, compiled: bool, device: torch.device, memory_budget: int | None) -> int:
-        """Estimate the bytes of what is computed for some queries at a time."""
-        counts, task, row = self.counts, self.task, self.itemsize * self.width
-        queries, n = (-(-x // counts.num_ranks) for x in (max(counts.num_queries[: task.sides]), max(1, counts.num_triples)))
-        fetched = EXCHANGE_MATRICES * row * min(n, counts.num_fetched)
-        if compiled:
-            parts = limit_parts(torch.get_num_threads(), self.relation_features, memory_budget)
-            blocks = fetched + (parts * self.relation_features if parts > 1 else 0)
-            if not task.closed_world:
-                blocks += QUERY_MATRICES * row * min(queries, query_block_size(self.width, self.itemsize, memory_budget))
-            return blocks
-        size = min(n, block_size(self.width, self.itemsize, device, memory_budget))
-        blocks = fetched + BLOCK_MATRICES * row * -(-size * queries // n)
-        if task.ranges:
-            # a Gram matrix for each relation of a block
-            blocks += min(counts.num_relations, 1 + counts.num_relations * size // n) * row * self.width
-        return blocks
+    def _sizes(self, device: torch.device) -> Sequence[Size]:
+        """Return the size of what this process sweeps, for each end of triples that is predicted."""
+        counts, task = self.counts, self.task
+        n, heads, tails = (-(-x // counts.num_ranks) for x in (counts.num_triples, *counts.num_queries))
+        return [
+            Size(
+                num_triples=n,
+                num_queries=queries,
+                num_answers=answers,
+                num_relations=counts.num_relations,
+                width=self.width,
+                itemsize=self.itemsize,
+                relation_bytes=self.relation_features,
+                trilinear=self.trilinear,
+                candidates=not task.closed_world,
+                ranges=task.ranges,
+                device=device,
+            )
+            for queries, answers in ((heads, tails), (tails, heads))[: task.sides]
+        ]
 
     def fits(self, free: int, device: torch.device | None = None, memory_budget: int | None = None) -> bool:
         """Whether training fits, with blocks as small as necessary, unless their size is given."""
@@ -217,10 +201,6 @@ class Outline:
             grams=grams,
             step=grams + scale(self.step - self.grams),
         )
-
-
-def _has_numba() -> bool:
-    return importlib.util.find_spec("numba") is not None
 
 
 def format_bytes(size: float) -> str:

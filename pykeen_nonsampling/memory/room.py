@@ -6,14 +6,17 @@ import inspect
 import logging
 import math
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from pykeen.models import Model
 from pykeen.triples import CoreTriplesFactory
 
-from ..distributed.group import Ranks
-from ..distributed.shards import Sharding, check_dividable
+from ..distributed.group import Group
+from ..distributed.model import check_dividable
+from ..distributed.shards import Sharding
 from ..free import free_memory
 from .dry_run import make_without_values, outline, outline_instance
 from .outline import PARTS, Outline, format_bytes
@@ -25,6 +28,18 @@ logger = logging.getLogger(__name__)
 SMALL_SHARE, SMALL_TRIPLE_BYTES = 0.05, 1000
 
 
+@dataclass(frozen=True)
+class Room:
+    """That a training fits."""
+
+    #: the number of bytes for blocks; none, if no limit is needed
+    memory_budget: int | None
+
+
+#: What is known before a model is made, so that its training loop need not look again
+known_room: ContextVar[Room | None] = ContextVar("known_room", default=None)
+
+
 def check_divided(model: type[Model], model_kwargs: Mapping[str, Any], counts: Counts, num_ranks: int) -> None:
     """Refuse to divide the entities of a model among processes if that is not possible, before it is made.
 
@@ -34,7 +49,7 @@ def check_divided(model: type[Model], model_kwargs: Mapping[str, Any], counts: C
     :param num_ranks: the number of processes
     :raises ShardingError: if it is not possible
     """
-    Sharding(counts.num_entities, Ranks(size=num_ranks))
+    Sharding(counts.num_entities, Group(size=num_ranks))
     check_dividable(make_without_values(model, model_kwargs, counts.factory()))
 
 
@@ -45,7 +60,7 @@ def check_model(
     task: TaskOf,
     device: torch.device,
     memory_budget: int | None = None,
-) -> None:
+) -> Room | None:
     """Refuse to train a model that does not fit, before it is made.
 
     :param model: the class of the model
@@ -54,56 +69,69 @@ def check_model(
     :param task: what is trained
     :param device: the device to train on
     :param memory_budget: the number of bytes for blocks, if the user has set it
+    :return: the room that there is; none, if the size is not known before the model is made
     :raises ValueError: if it does not fit
     """
     free = free_memory(device)
     try:
         if _is_small(make_without_values(model, model_kwargs, factory), factory.num_triples, free):
-            return
+            return Room(memory_budget)
         made = outline(model, model_kwargs, factory, task)
     except Exception as error:
         # the training loop sees the model, and refuses it if there is a reason
         logger.debug("The size of %s is not known before it is made: %r", model.__name__, error)
-        return
-    if made.fits(free, device, memory_budget):
-        return
+        return None
 
-    def fits(d: int) -> bool:
-        return outline(model, {**model_kwargs, "embedding_dim": d}, factory, task).fits(free, device, memory_budget)
+    def resize(d: int) -> Outline:
+        return outline(model, {**model_kwargs, "embedding_dim": d}, factory, task)
 
     dimension = model_kwargs.get("embedding_dim") or default_dimension(model)
-    largest = largest_dimension(fits, dimension)
-    raise ValueError(_refuse(made, model.__name__, dimension, free, largest, device, memory_budget))
+    return _find_room(made, model.__name__, dimension, resize, free, device, memory_budget)
 
 
-def check_room(loop: Any, counts: Counts, task: Task) -> int | None:
-    """Refuse to train a model that does not fit, and limit the memory for blocks to what the rest leaves.
+def check_room(loop: Any, counts: Counts, task: Task) -> Room:
+    """Refuse to train a model that does not fit.
 
     :param loop: the training loop
     :param counts: the numbers of the graph
     :param task: what is trained
-    :return: the number of bytes for blocks; none, if no limit is needed
+    :return: the room that there is
     :raises ValueError: if the model does not fit
     """
     model, device, memory_budget = loop.model, loop.model.device, loop.memory_budget
     free = free_memory(device)
     if _is_small(model, counts.num_triples, free):
-        return memory_budget
+        return Room(memory_budget)
     try:
         made = outline_instance(loop, counts, task.with_optimizer(loop.optimizer))
     except Exception as error:
         # e.g. one that computes vectors from the graph
         logger.debug("The memory that %s needs is not known: %r", type(model).__name__, error)
-        return memory_budget
+        return Room(memory_budget)
+    dimension = model.entity_representations[0].shape[0]
     # the parameters exist already
     free += made.parameters
+    return _find_room(
+        made, type(model).__name__, dimension, lambda d: made.shrink(d / dimension), free, device, memory_budget
+    )
+
+
+def _find_room(
+    made: Outline,
+    name: str,
+    dimension: int,
+    resize: Callable[[int], Outline],
+    free: int,
+    device: torch.device,
+    memory_budget: int | None,
+) -> Room:
+    """Limit the memory for blocks to what the rest leaves, and refuse a model if that is nothing."""
     if made.memory(device, memory_budget).training <= free:
-        return memory_budget
+        return Room(memory_budget)
     if memory_budget is None and made.fits(free, device):
-        return 1 + free - made.memory(device, 1).training
-    dimension = model.entity_representations[0].shape[0]
-    largest = largest_dimension(lambda d: made.shrink(d / dimension).fits(free, device, memory_budget), dimension)
-    raise ValueError(_refuse(made, type(model).__name__, dimension, free, largest, device, memory_budget))
+        return Room(1 + free - made.memory(device, 1).training)
+    largest = largest_dimension(lambda d: resize(d).fits(free, device, memory_budget), dimension)
+    raise ValueError(_refuse(made, name, dimension, free, largest, device, memory_budget))
 
 
 def _is_small(model: Any, num_triples: int, free: int) -> bool:

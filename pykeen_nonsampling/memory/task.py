@@ -10,13 +10,12 @@ import torch
 from pykeen.triples import CoreTriplesFactory
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from ..distributed.shards import Shard, Sharding
+from ..distributed.shards import Sharding, TriplesShard
 from ..distributed.sweep import rows_at_once
 from ..factorizations import Family
 from ..graph.frequencies import Frequencies
 from ..graph.index import TripleIndex
-from ..losses import AutomaticLoss, MomentLoss, NonSamplingLoss, StandardizedLoss, as_exponent
-from ..losses.weights import choose_loss, constant
+from ..losses import MomentLoss, as_exponent
 
 
 @dataclass(frozen=True)
@@ -36,6 +35,8 @@ class Counts:
     num_ranks: int = 1
     #: whether half of the triples are the inverse ones of the others
     inverse: bool = False
+    #: the largest number of answers of a query, if it is known
+    most_answers: int = 1
 
     @property
     def density(self) -> float:
@@ -49,7 +50,7 @@ class Counts:
         known = _COUNTED.setdefault(factory.mapped_triples, {})
         sizes = factory.num_entities, factory.num_relations
         if sizes not in known:
-            if isinstance(factory, Shard):
+            if isinstance(factory, TriplesShard):
                 sharding = factory.sharding
                 by_head, by_tail = factory.both_ends()
                 sizes_of_all = sharding.num_entities, factory.num_relations
@@ -69,7 +70,7 @@ class Counts:
         """
         index = frequencies.index
         rows = index.num_entities if sharding is None else sharding.num_rows
-        fetched = 0 if sharding is None else min(index.num_entities, rows_at_once(rows))
+        fetched = 0 if rows == index.num_entities else min(index.num_entities, rows_at_once(rows))
         queries = index.num_queries, frequencies.num_other_queries
         return cls(rows, index.num_relations, len(index), queries, fetched, inverse=frequencies.inverse)
 
@@ -109,41 +110,21 @@ class Task:
     optimizer_copies: int = 2
 
     @classmethod
-    def of(cls, loss: Any, family: Family, counts: Counts, closed_world: bool = False, sides: int = 2) -> Task:
-        """Find out what a loss needs; what it leaves open has the default for graph and model.
+    def of(cls, loss: MomentLoss, closed_world: bool = False, sides: int = 2) -> Task:
+        """Find out what a loss needs.
 
-        :param loss: the loss; the one that suits, if there is none
-        :param family: the family of the model's factorization
-        :param counts: the numbers of the graph
+        :param loss: the loss, with all its weights
         :param closed_world: whether every triple that is not observed is a negative
         :param sides: the number of ends of triples that are predicted
         :return: the task
         """
-        if not isinstance(loss, MomentLoss):
-            loss = AutomaticLoss()
-        if isinstance(loss, AutomaticLoss):
-            suitable = choose_loss(counts.num_entities, counts.density, family)
-            loss = loss.become(NonSamplingLoss if closed_world else suitable)
-        standardized = isinstance(loss, StandardizedLoss)
-        regularization = "regularization" + (" in the closed world" if closed_world else "")
-        by_entity = [as_exponent(getattr(loss, name)) for name in ("head_weight", "tail_weight")]
-        defaults = {
-            "candidate_weight": 0.0 if standardized else constant("exponent of candidates", family),
-            "range_weight": constant("exponent of ranges", family),
-            "regularization_weight": constant(
-                "regularization of the standardized loss" if standardized else regularization, family
-            ),
-        }
-        candidates, ranges, regularized = (
-            bool(as_exponent(default if getattr(loss, name) is None else getattr(loss, name)))
-            for name, default in defaults.items()
-        )
+        by_entity = any(as_exponent(x) for x in (loss.head_weight, loss.tail_weight))
         return cls(
             closed_world=closed_world,
-            sides=1 if closed_world else sides,
-            weighted=any(by_entity) or (candidates and not closed_world),
-            ranges=ranges and not closed_world,
-            regularized=regularized,
+            sides=sides,
+            weighted=by_entity or bool(as_exponent(loss.candidate_weight) and not closed_world),
+            ranges=bool(loss.range_weight),
+            regularized=bool(loss.regularization_weight),
         )
 
     def with_optimizer(self, optimizer: torch.optim.Optimizer) -> Task:

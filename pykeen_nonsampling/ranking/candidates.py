@@ -12,7 +12,7 @@ from pykeen.models import Model
 from pykeen.typing import LABEL_HEAD, LABEL_TAIL, InductiveMode, Target
 from torch import Tensor
 
-from ..distributed.shards import find_sharding
+from ..distributed.model import find_sharding
 from ..factorizations import Factorization, NotDecomposableError
 from ..factorizations.features import Features, Vectors, factorize_model, features, represent
 from ..free import free_memory

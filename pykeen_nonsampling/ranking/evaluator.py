@@ -15,8 +15,9 @@ from torch import Tensor
 from tqdm.autonotebook import tqdm
 from typing_extensions import override
 
-from ..distributed.group import Ranks
-from ..distributed.shards import ShardingError, find_sharding
+from ..distributed.group import Group
+from ..distributed.model import find_sharding
+from ..distributed.shards import ShardingError
 from ..factorizations import Factorization, NotDecomposableError
 from ..free import check_memory_budget
 from .candidates import Scorer
@@ -122,7 +123,7 @@ class FactorizedRankBasedEvaluator(RankBasedEvaluator):
         rows = batch_size or self.batch_size or scorer.num_rows(self.memory_budget, copies=3)
         self.clear()
         self.num_entities = scorer.num_entities
-        group = Ranks.current() if sharding is None else sharding.ranks
+        group = Group.current() if sharding is None else sharding.group
         if sharding is not None:
             rows = min(group.all_of(rows))
         mine = group.rows(len(mapped_triples)) if sharding is None else slice(0, len(mapped_triples))

@@ -47,8 +47,8 @@ def predict_targets(
 
     :param model: the model
     :param head: the heads, by label or id; none, to predict heads. A single one belongs to all queries.
-    :param relation: the relations, likewise
-    :param tail: the tails, likewise; none, to predict tails
+    :param relation: the relations, in the same form
+    :param tail: the tails, in the same form; none, to predict tails
     :param triples_factory: the factory of the training triples, which knows the labels. Without it, there are only ids.
     :param k: >0, the number of candidates for each query; all, if there is none
     :param filter_triples: known triples, which are not predicted: a factory, triples, or a list of these

@@ -10,8 +10,9 @@ from torch import Tensor
 from torch.nn import functional
 from typing_extensions import override
 
-from ..distributed.group import Ranks
-from ..distributed.shards import Exchange, Sharding
+from ..distributed.exchange import Exchange
+from ..distributed.group import Group
+from ..distributed.shards import Sharding
 from .candidates import End, Hidden
 
 #: Scores closer to each other than this, in units of the rounding error of a number as large as they could be, are compared
@@ -32,14 +33,14 @@ class Ranking:
     to memory, and to read them again, would take as long as to compute them.
     """
 
-    def __init__(self, end: End, triples: Tensor, filtered: bool, excluded: Tensor | None, ranks: Ranks):
+    def __init__(self, end: End, triples: Tensor, filtered: bool, excluded: Tensor | None, group: Group):
         """Initialize the ranking.
 
         :param end: the end that is ranked, with the known triples
         :param triples: shape: (n, 3), the triples, as (given entity, relation, answer)
         :param filtered: whether known answers do not count
         :param excluded: shape: (num_entities,), which entities are not candidates
-        :param ranks: the processes, each of which ranks some of the triples
+        :param group: the processes, each of which ranks some of the triples
         """
         self.end = end
         self.triples = triples
@@ -47,14 +48,14 @@ class Ranking:
         self.excluded = excluded
         #: shape: (num_rows,), the same of the entities that this process has
         self.left_out = excluded
-        self.ranks = ranks
+        self.group = group
         self.keys = keys = end.keys
         self.options = len(keys) if excluded is None else int((~excluded).sum())
         self.error = ROUNDING_ERRORS * torch.finfo(keys.dtype).eps * keys.norm(dim=1).max()
 
     def _mine(self) -> slice:
         """Return the positions of the triples that this process ranks."""
-        return self.ranks.rows(len(self.triples))
+        return self.group.rows(len(self.triples))
 
     def run(self, rows: int, progress: Any) -> evaluation.Ranks:
         """Rank the answers, in the order of the triples, some rows at a time."""
@@ -68,7 +69,7 @@ class Ranking:
             block = slice(start, min(start + rows, mine.stop))
             results[:, order[block]] = self._rank(self.triples[order[block]], identities[block], space)
             progress.update(block.stop - block.start)
-        self.ranks.add(results)
+        self.group.add(results)
         larger, equal, number_of_options = results
         optimistic, pessimistic = larger + 1, larger + equal + 1
         return evaluation.Ranks(
@@ -142,7 +143,7 @@ class Ranking:
         :param batch: the triples
         :param doubtful: shape: (2, n), positions of triples, and candidates
         :param larger: shape: (len(batch),), where to count those that score higher
-        :param equal: likewise, those that score the same
+        :param equal: the same for those that score the same
         """
         positions, order = doubtful[0].sort()
         distinct, counts = positions.unique_consecutive(return_counts=True)
@@ -179,11 +180,11 @@ class ShardedRanking(Ranking):
         :param excluded: shape: (num_entities,), which entities are not candidates
         :param sharding: which process has which entities
         """
-        super().__init__(end, triples, filtered, excluded, sharding.ranks)
+        super().__init__(end, triples, filtered, excluded, sharding.group)
         self.sharding = sharding
         self.left_out = None if excluded is None else excluded[sharding.mine]
         self.options = sharding.num_entities if excluded is None else int((~excluded).sum())
-        self.error = self.ranks.largest(self.error)
+        self.error = self.group.largest(self.error)
 
     @override
     def _mine(self) -> slice:
@@ -193,7 +194,7 @@ class ShardedRanking(Ranking):
     def _rank(self, batch: Tensor, identity: Tensor, space: Tensor) -> Tensor:
         larger, equal, options = super()._rank(batch, identity, space)
         # all know the number of options, but it counts once
-        return torch.stack([larger, equal, options if self.ranks.is_first else torch.zeros_like(options)])
+        return torch.stack([larger, equal, options if self.group.is_first else torch.zeros_like(options)])
 
     @override
     def _queries(self, pairs: Tensor) -> Tensor:
@@ -202,14 +203,14 @@ class ShardedRanking(Ranking):
         own[:, 0] -= self.sharding.mine.start
         queries = self.keys.new_zeros(len(pairs), self.keys.shape[1])
         queries[mine] = self.end.queries(own)
-        self.ranks.add(queries)
+        self.group.add(queries)
         return queries
 
     @override
     def _known(self, pairs: Tensor) -> tuple[Tensor, Tensor]:
         rows, known = super()._known(pairs)
         # several processes may know the same
-        identities = (x.to(rows.device) for x in self.ranks.all_of((rows * self.sharding.num_entities + known).cpu()))
+        identities = (x.to(rows.device) for x in self.group.all_of((rows * self.sharding.num_entities + known).cpu()))
         distinct = torch.cat(list(identities)).unique()
         return distinct // self.sharding.num_entities, distinct % self.sharding.num_entities
 

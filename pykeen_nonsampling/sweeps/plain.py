@@ -13,15 +13,19 @@ from ..factorizations.moments import ScoreMoments
 from ..free import free_memory
 from ..graph.index import TripleIndex
 from ..losses.objective import Scores
-from .problem import Gradients, Problem
+from .problem import Gradients, Problem, Size, SweepMemory
 from .products import Block, Products, products_for
 from .ranges import RangeProducts
 
 #: The number of triples times features in a block on a CPU: the matrices of its distinct queries fit a last-level cache
-CACHED_ELEMENTS = 2**22
+BLOCK_ELEMENTS = 2**22
 
-#: The number of matrices, at most one row per triple each, that are alive at the same time while a block is processed
-MATRICES = 14
+#: The number of matrices that are alive at the same time while a block is processed: at most, if each triple has a row of
+#: its own, and if each query has one
+TRIPLE_MATRICES, QUERY_MATRICES = 14, 7
+
+#: The bytes of a triple and of a query in a block
+TRIPLE_BYTES, QUERY_BYTES = 36, 36
 
 
 def block_size(width: int, itemsize: int, device: torch.device, memory_budget: int | None = None) -> int:
@@ -35,9 +39,9 @@ def block_size(width: int, itemsize: int, device: torch.device, memory_budget: i
     """
     if memory_budget is None:
         memory_budget = free_memory(device) // 4
-    size = memory_budget // (MATRICES * width * itemsize)
+    size = memory_budget // (TRIPLE_MATRICES * width * itemsize)
     if device.type == "cpu":
-        size = min(size, CACHED_ELEMENTS // width)
+        size = min(size, BLOCK_ELEMENTS // width)
     return max(1, size)
 
 
@@ -134,6 +138,16 @@ class PlainSweep:
                 total += add_norms(queries, block.index.counts, problem.norm_weight, grad_queries)
             self._pull_back(problem, gradients, block, x, y, grad_queries)
         return total, gradients
+
+    def memory(self, size: Size) -> SweepMemory:
+        """Estimate the memory that a problem needs."""
+        n, row = max(1, size.num_triples), size.width * size.itemsize
+        in_block = min(n, block_size(size.width, size.itemsize, size.device, self.memory_budget))
+        blocks = QUERY_MATRICES * row * -(-in_block * size.num_queries // n)
+        if size.ranges:
+            # a Gram matrix for each relation of a block
+            blocks += min(size.num_relations, 1 + size.num_relations * in_block // n) * row * size.width
+        return SweepMemory(TRIPLE_BYTES * size.num_triples + QUERY_BYTES * size.num_queries, 0, blocks)
 
     def _queries(self, problem: Problem, block: Block, x: Tensor, y: Tensor) -> Tensor:
         """Compute the queries of a block."""

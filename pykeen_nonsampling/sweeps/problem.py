@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -51,8 +50,53 @@ class Gradients:
     second: Tensor | None = None
 
 
-#: From a problem to its sum and, if asked for, the gradients
-Sweep = Callable[[Problem, bool], tuple[Tensor, Gradients | None]]
+@dataclass(frozen=True)
+class Size:
+    """What the memory for a problem depends on."""
+
+    #: the number of triples, of queries, and of distinct pairs of relation and answer
+    num_triples: int
+    num_queries: int
+    num_answers: int
+    num_relations: int
+    #: the largest number of features of an entity, and the bytes of one of them
+    width: int
+    itemsize: int
+    #: the bytes of the features of all relations
+    relation_bytes: int
+    #: whether the form is made of trilinear products
+    trilinear: bool
+    #: whether each query meets all candidates, and whether those in the range of its relation weigh more
+    candidates: bool
+    ranges: bool
+    device: torch.device
+
+
+@dataclass(frozen=True)
+class SweepMemory:
+    """The bytes that a sweep needs, in addition to the problem and its gradients."""
+
+    #: kept from one sweep to the next
+    kept: int
+    #: to find out what is kept, before the first sweep
+    sorting: int
+    #: for queries that are processed at the same time
+    blocks: int
+
+
+class Sweep(Protocol):
+    """Solves problems."""
+
+    def __call__(self, problem: Problem, differentiate: bool) -> tuple[Tensor, Gradients | None]:
+        """Sum the costs of a problem.
+
+        :param problem: the problem
+        :param differentiate: whether the gradients are needed
+        :return: the sum, and its gradients, if needed
+        """
+
+    def memory(self, size: Size) -> SweepMemory:
+        """Estimate the memory that a problem needs."""
 
 
 class _SumOfCosts(torch.autograd.Function):

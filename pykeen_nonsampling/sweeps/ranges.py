@@ -14,7 +14,7 @@ from ..losses.objective import Costs
 from .problem import Gradients
 
 #: The number of scores, or of features, to have at once
-CACHED_ELEMENTS = 2**22
+SCORED_ELEMENTS = 2**22
 
 
 @dataclass(frozen=True)
@@ -135,12 +135,12 @@ class RangeProducts:
 
     def _is_scored(self, queries: int, members: int) -> bool:
         """Whether three products of queries and members cost less than two of members and features."""
-        return 3 * queries < 2 * self.keys.shape[1] and queries * members <= CACHED_ELEMENTS
+        return 3 * queries < 2 * self.keys.shape[1] and queries * members <= SCORED_ELEMENTS
 
     def _chunks(self, members: slice | None) -> Iterator[slice]:
         """Divide the members of a range, of which there may be as many as entities."""
         if members is not None:
-            size = max(1, CACHED_ELEMENTS // self.keys.shape[1])
+            size = max(1, SCORED_ELEMENTS // self.keys.shape[1])
             for start in range(members.start, members.stop, size):
                 yield slice(start, min(start + size, members.stop))
 

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
-from pykeen.triples import CoreTriplesFactory
-from pykeen.typing import LABEL_TAIL
+from pykeen.typing import LABEL_TAIL, Target
 from torch import Tensor
 from typing_extensions import override
 
-from ..factorizations import Factorization, Family, Weights
+from ..factorizations import Weights
 from ..factorizations.features import Features
 from ..graph.batches import Batch
 from ..graph.frequencies import Frequencies
 from ..graph.sides import Side
-from ..losses import MomentLoss, NonSamplingLoss
+from ..losses import MomentLoss
 from ..losses.objective import Objective, Scores
-from ..losses.weights import closed_world_defaults, weigh_closed_world
-from ..memory.task import Counts, Task
+from ..losses.weights import weigh_closed_world
 from ..sweeps.problem import Problem, sum_of_costs
-from .loop import FactorizedTrainingLoop, Run
+from .loop import FactorizedTrainingLoop
+from .run import Run
 
 
 class NonSamplingTrainingLoop(FactorizedTrainingLoop):
@@ -42,10 +41,12 @@ class NonSamplingTrainingLoop(FactorizedTrainingLoop):
     with its share of the sum over all triples, so that the batches of an epoch add up to the whole loss.
     """
 
+    closed_world: ClassVar[bool] = True
+
     @override
     @classmethod
-    def plan_task(cls, loss: Any, family: Family, counts: Counts, inverse: bool = False, target: Any = None) -> Task:
-        return Task.of(loss, family, counts, closed_world=True)
+    def targets(cls, inverse: bool, target: Any = None) -> Sequence[Target]:
+        return (LABEL_TAIL,)
 
     @override
     def _check_objective(self, objective: Objective) -> None:
@@ -56,18 +57,8 @@ class NonSamplingTrainingLoop(FactorizedTrainingLoop):
             )
 
     @override
-    def _suitable_loss(self, factorization: Factorization, frequencies: Frequencies) -> type[MomentLoss]:
-        return NonSamplingLoss
-
-    @override
-    def _default_weights(
-        self, loss: MomentLoss, frequencies: Frequencies, factorization: Factorization, num_features: int
-    ) -> dict[str, float]:
-        return closed_world_defaults(loss, frequencies, factorization.family)
-
-    @override
     def _sides(
-        self, loss: MomentLoss, weights: Weights, frequencies: Frequencies, triples_factory: CoreTriplesFactory
+        self, loss: MomentLoss, weights: Weights, frequencies: Frequencies, targets: Sequence[Target]
     ) -> Sequence[Side]:
         by_side = weigh_closed_world(loss, frequencies.index, weights, self._weighter, self._dtype)
         return [Side(LABEL_TAIL, frequencies.index, by_side)]

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..distributed.group import Ranks
 from ..distributed.shards import Sharding
 from ..factorizations.moments import Weights
 from ..graph.index import TripleIndex
@@ -64,7 +63,7 @@ def describe_graph(index: TripleIndex, sharding: Sharding) -> dict[str, Any]:
     :return: the description
     """
     summary = torch.stack([_identify(index.triples, sharding).sum(), torch.tensor(len(index), device=index.answers.device)])
-    sharding.ranks.add(summary)
+    sharding.group.add(summary)
     digest, count = summary.tolist()
     return {
         "entities": index.num_entities,
@@ -95,14 +94,14 @@ def describe_weights(all_triples: Weights, sides: Sequence[Side], sharding: Shar
     """
     device = sides[0].index.answers.device
     entities = sharding.original(torch.arange(sharding.mine.start, sharding.mine.stop, device=device))
-    alone = Sharding(sharding.num_entities, Ranks())
 
     def summarize(weights: Tensor | float | None, keys: Tensor, divided: bool = True) -> Any:
         if not isinstance(weights, Tensor):
             return weights
         values = weights.detach().double().flatten()
         sums = torch.stack([values.sum(), ((1 + keys % 97) * values).sum()])
-        (sharding if divided else alone).ranks.add(sums)
+        if divided:
+            sharding.group.add(sums)
         return sums.tolist()
 
     relations = all_triples.relations

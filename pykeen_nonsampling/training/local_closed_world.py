@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from pykeen.triples import CoreTriplesFactory
 from pykeen.typing import LABEL_HEAD, LABEL_TAIL, Target
 from torch import Tensor
 from typing_extensions import override
 
-from ..factorizations import Factorization, Family, Weights
+from ..factorizations import Weights
 from ..factorizations.features import Features
 from ..factorizations.moments import Moments
 from ..graph.batches import Batch
@@ -19,10 +18,10 @@ from ..graph.frequencies import Frequencies
 from ..graph.sides import Side
 from ..losses import MomentLoss
 from ..losses.objective import Objective
-from ..losses.weights import local_closed_world_defaults, suitable_loss, weigh_local_closed_world
-from ..memory.task import Counts, Task
+from ..losses.weights import weigh_local_closed_world
 from ..sweeps.problem import Problem, sum_of_costs
-from .loop import FactorizedTrainingLoop, Run
+from .loop import FactorizedTrainingLoop
+from .run import Run
 
 #: The ends of a triple, by all names that PyKEEN's LCWA training loop has for them
 TARGETS: dict[object, tuple[Target, ...]] = {
@@ -52,8 +51,9 @@ class NonSamplingLCWATrainingLoop(FactorizedTrainingLoop):
     with all of their negatives, so that the batches of an epoch add up to the whole loss.
     """
 
+    closed_world: ClassVar[bool] = False
+
     loss_hpo_default: ClassVar[Mapping[str, Any]] = {
-        **FactorizedTrainingLoop.loss_hpo_default,
         "query_weight": {"type": float, "low": -0.5, "high": 1.0, "q": 0.25},
         "candidate_weight": {"type": float, "low": -0.5, "high": 1.5, "q": 0.25},
         "range_weight": {"type": float, "low": 0.0, "high": 0.5, "q": 0.25},
@@ -79,25 +79,17 @@ class NonSamplingLCWATrainingLoop(FactorizedTrainingLoop):
 
     @override
     @classmethod
-    def plan_task(cls, loss: Any, family: Family, counts: Counts, inverse: bool = False, target: Any = None) -> Task:
-        return Task.of(loss, family, counts, sides=len(_targets(inverse, target)))
-
-    @override
-    def _suitable_loss(self, factorization: Factorization, frequencies: Frequencies) -> type[MomentLoss]:
-        return suitable_loss(frequencies, factorization.family)
-
-    @override
-    def _default_weights(
-        self, loss: MomentLoss, frequencies: Frequencies, factorization: Factorization, num_features: int
-    ) -> dict[str, float]:
-        return local_closed_world_defaults(loss, frequencies, factorization.family, num_features)
+    def targets(cls, inverse: bool, target: Any = None) -> Sequence[Target]:
+        # with inverse triples, the heads are the tails of these
+        default = LABEL_TAIL if inverse else "both"
+        return TARGETS[default if target is None else target]
 
     @override
     def _sides(
-        self, loss: MomentLoss, weights: Weights, frequencies: Frequencies, triples_factory: CoreTriplesFactory
+        self, loss: MomentLoss, weights: Weights, frequencies: Frequencies, targets: Sequence[Target]
     ) -> Sequence[Side]:
         sides = []
-        for target in _targets(triples_factory.create_inverse_triples, self.target):
+        for target in targets:
             side = Side(target, frequencies.other_end if target == LABEL_HEAD else frequencies.index)
             by_side = weigh_local_closed_world(loss, side, frequencies, weights, self._weighter, self._dtype)
             sides.append(replace(side, weights=by_side))
@@ -129,9 +121,3 @@ class NonSamplingLCWATrainingLoop(FactorizedTrainingLoop):
             problem = Problem(side, form, objective, given, relations, answers, candidates, norm_weight)
             total = total + sum_of_costs(problem, run.sweep)
         return total
-
-
-def _targets(inverse: bool, target: Target | int | None) -> Sequence[Target]:
-    """List the ends of triples to predict. With inverse triples, the heads are the tails of these."""
-    default = LABEL_TAIL if inverse else "both"
-    return TARGETS[default if target is None else target]

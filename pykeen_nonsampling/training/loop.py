@@ -5,78 +5,46 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 from class_resolver import HintOrType, OptionalKwargs
-from pykeen.losses import loss_resolver
 from pykeen.models import ERModel
 from pykeen.sampling import NegativeSampler
 from pykeen.training import NonFiniteLossError
 from pykeen.training.callbacks import MultiTrainingCallback, TrainingCallback
 from pykeen.triples import CoreTriplesFactory
 from pykeen.triples.weights import LossWeighter, loss_weighter_resolver
+from pykeen.typing import Target
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from typing_extensions import override
 
-from .. import _compat, checkpoints
-from ..distributed.group import Ranks
-from ..distributed.placement import Alone, Sharded, place
-from ..distributed.shards import Shard, shard_model
-from ..distributed.state import Stand
-from ..factorizations import Factorization, Family, ScoreMoments, Weights
-from ..factorizations.features import Features, Vectors, check_relations, factorize_model, features, represent
+from .. import _compat
+from ..distributed.group import Group
+from ..distributed.model import shard_model
+from ..distributed.placement import Placement, Sharded
+from ..distributed.shards import TriplesShard
+from ..factorizations import Factorization, Family, Weights
+from ..factorizations.features import Features, Vectors, features, represent
 from ..free import check_memory_budget
 from ..graph.batches import Batch, Batches
 from ..graph.frequencies import Frequencies
 from ..graph.sides import Side
-from ..losses import AutomaticLoss, MomentLoss, NonSamplingLoss, Objective, check_loss
+from ..losses import AutomaticLoss, MomentLoss, Objective, check_loss, resolve_loss
 from ..losses.penalties import sum_of_norms
-from ..losses.weights import check_precision, weigh_triples
-from ..memory.room import check_room
 from ..memory.task import Counts, Task
 from ..sweeps.choice import fastest_sweep
 from ..sweeps.numba.threads import warn_if_forked
-from ..sweeps.problem import Sweep
-from .arguments import check_negative_sampler, check_numbers, check_training_arguments
+from .arguments import check_negative_sampler, check_training_arguments
 from .fingerprint import describe_graph, describe_model, describe_weights, plain
-from .messages import advise_smaller_scores, advise_smaller_steps, explain_non_finite_loss
+from .messages import explain_non_finite_loss, log_loss, warn_of_divergence, warn_of_few_steps, warn_of_large_scores
 from .resuming import ResumableTrainingLoop
+from .run import Run, prepare
 
 logger = logging.getLogger(__name__)
-
-#: Fewer optimizer steps than this suggest that the user forgot to set the number of epochs
-FEW_STEPS = 20
-
-#: A loss that has become so many times as large as the first one has not been minimized
-DIVERGED = 10.0
-
-#: What was derived before the training loop was created, to be logged together with what it derives itself
-derived: ContextVar[Mapping[str, Any]] = ContextVar("derived", default={})  # noqa: B039
-
-
-@dataclass(frozen=True)
-class Run:
-    """What one training knows: made once, before the first epoch."""
-
-    #: where the entities are, and which queries this process visits
-    placement: Alone
-    #: how the model's score factorizes
-    factorization: Factorization
-    #: the loss with all its weights
-    loss: MomentLoss
-    #: the weights of all triples as negatives, in addition to c⁻; of entities, those of this process
-    weights: Weights
-    #: all triples, seen from each end that is predicted, with their weights
-    batch: Batch
-    #: how the sums are computed
-    sweep: Sweep
-    #: the number of bytes that this may take; none, if there is no need for a limit
-    memory_budget: int | None
 
 
 class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
@@ -85,7 +53,7 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
     A subclass says which triples count as negatives: from which ends the training triples are seen, what they and their
     negatives weigh, and what a batch of them costs. If :mod:`torch.distributed` has several processes, they share the work:
     each has the whole model and visits a part of the queries of every batch, or, if its triples are a
-    :class:`~pykeen_nonsampling.distributed.shards.Shard`, it has a part of the entities and visits their queries.
+    :class:`~pykeen_nonsampling.distributed.shards.TriplesShard`, it has a part of the entities and visits their queries.
     """
 
     hpo_default: dict[str, Any] = dict(  # noqa: RUF012
@@ -94,13 +62,16 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
     )
 
     #: what a study searches of the loss, in addition to the loss's own ``hpo_default``
-    loss_hpo_default: ClassVar[Mapping[str, Any]] = {
-        "regularization_weight": {"type": float, "low": 1.0e-3, "high": 1.0, "log": True},
-    }
+    loss_hpo_default: ClassVar[Mapping[str, Any]] = {}
+
+    #: whether all triples are summed, and not the candidates of observed queries
+    closed_world: ClassVar[bool]
 
     model: ERModel
+    #: the end of a triple to predict, if the user has chosen one
+    target: Target | int | None = None
     #: what the current training knows, or the last one
-    _run: Run
+    _run: Run = None  # type: ignore[assignment]
     _sub_batch_size: int | None = None
     _random_states: tuple[Tensor, Tensor | None]
     #: whether the first batch has been looked at
@@ -143,11 +114,9 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
         self.factorization_kwargs = factorization_kwargs
         #: the indexed triples, by the identity of their factory, which is kept with them
         self._batches: dict[int, tuple[CoreTriplesFactory, Batch]] = {}
-        #: the loss as it was given, before weights were derived
-        self._given_loss: Any = None
         #: where the entities are, if they are divided among processes
         self._sharded: Sharded | None = None
-        if isinstance(triples_factory, Shard):
+        if isinstance(triples_factory, TriplesShard):
             shard_model(self.model, triples_factory.sharding)
             self._sharded = Sharded(triples_factory.sharding)
             self._sharded.check_arguments(loss_weighter=self.loss_weighter)
@@ -167,77 +136,24 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
     ) -> list[float] | None:
         check_training_arguments(self.num_entities, num_epochs=num_epochs, batch_size=batch_size, **kwargs)
         warn_if_forked()
-        placement = self._sharded or place(self.num_entities)
+        placement = self._sharded or Placement(self.num_entities, Group.current())
         placement.check_arguments(batch_size=batch_size, **kwargs)
         group, self._checked, self._aligned = placement.group, False, False
         self._writes = group.is_first
+        given: Any = self.model.loss
+        if self._run is not None and given is self._run.loss:
+            # the same training again
+            given = self._run.given_loss
         # before PyKEEN looks at a checkpoint, which is compared with what is derived here
-        self._run = self._prepare(placement, triples_factory, kwargs.get("label_smoothing", 0.0))
+        self._run = prepare(self, placement, triples_factory, given, kwargs.get("label_smoothing", 0.0))
+        self.model.loss = self._run.loss
+        log_loss(self._run.loss, given, self.result_tracker)
         self._batches = {id(triples_factory): (triples_factory, self._run.batch)}
         if group.size > 1:
             self._align_random_numbers(group)
             _check_checkpoint(group, **kwargs)
             kwargs["use_tqdm"] = kwargs.get("use_tqdm", True) and group.is_first
         return super().train(triples_factory, num_epochs=num_epochs, batch_size=batch_size, **kwargs)
-
-    def _prepare(self, placement: Alone, triples_factory: CoreTriplesFactory, label_smoothing: float) -> Run:
-        """Index the triples to train on, check the loss, derive the weights that the user left out, and record them."""
-        model, dtype, group = self.model, self._dtype, placement.group
-        # what fails in one process fails in all of them; in between, they count together
-        with group.together():
-            check_numbers(model, dtype)
-            factorization = factorize_model(model, self.factorization, self.factorization_kwargs)
-            frequencies = self._count(placement, triples_factory)
-            counts = Counts.of_frequencies(frequencies, None if self._sharded is None else placement.sharding)
-            budget = check_room(self, counts, self._task(factorization, counts, triples_factory))
-            num_features = self._try_features(factorization)
-        placement.count_together(frequencies)
-        with group.together():
-            if model.loss is not getattr(getattr(self, "_run", None), "loss", None):
-                self._given_loss = model.loss
-            loss: MomentLoss = self._given_loss
-            if isinstance(loss, AutomaticLoss):
-                # only the squared loss has targets to smooth
-                suitable = NonSamplingLoss if label_smoothing else self._suitable_loss(factorization, frequencies)
-                loss = loss.become(suitable)
-            self._check_objective(loss.objective(label_smoothing, num_entities=self.num_entities))
-            defaults = self._default_weights(loss, frequencies, factorization, num_features)
-            chosen = {name: defaults[name] for name, value in loss.kwargs.items() if name in defaults and value is None}
-            loss = loss.resolve(**chosen)
-            placement.check_loss(loss)
-            if loss.duality_weight and factorization.family.is_distance:
-                raise ValueError(
-                    f"duality_weight={loss.duality_weight} applies to scores that are products of a query and an answer, "
-                    f"but the score of {type(model).__name__} is a distance. Remove it from loss_kwargs."
-                )
-            check_precision(loss, dtype)
-            weights = weigh_triples(loss, frequencies, dtype)
-            sides = self._sides(loss, weights, frequencies, triples_factory)
-        model.loss = loss
-        self._log(loss, chosen)
-        return Run(
-            placement=placement,
-            factorization=factorization,
-            loss=loss,
-            weights=placement.own(weights),
-            batch=placement.batch(sides),
-            sweep=placement.divide_sweep(fastest_sweep(budget)),
-            memory_budget=budget,
-        )
-
-    def _log(self, loss: MomentLoss, chosen: Mapping[str, Any]) -> None:
-        """Record the loss, and say what was derived."""
-        name = loss_resolver.normalize_inst(loss)
-        self.result_tracker.log_params(params=dict(loss=name, loss_kwargs=loss.plain_kwargs))
-        choices = {**derived.get(), **({"loss": name} if isinstance(self._given_loss, AutomaticLoss) else {})}
-        if chosen:
-            choices["loss_kwargs"] = chosen
-        if choices:
-            logger.info("Derived from graph and model: %s", ", ".join(f"{key}={value!r}" for key, value in choices.items()))
-
-    def _count(self, placement: Alone, triples_factory: CoreTriplesFactory) -> Frequencies:
-        """Index the triples of a factory, and count what occurs in them."""
-        return placement.count(triples_factory, self.model.num_relations, self.model.device)
 
     @override
     def _describe_model(self) -> dict[str, Any]:
@@ -256,7 +172,7 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
             "batch_size": self._training_kwargs.get("batch_size") or len(batch),
         }
 
-    def _align_random_numbers(self, group: Ranks) -> None:
+    def _align_random_numbers(self, group: Group) -> None:
         """Let all processes draw the same random numbers, as batches and dropout do."""
         torch.set_rng_state(group.same(torch.get_rng_state()))
         if self.model.device.type == "cuda":
@@ -264,21 +180,15 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
 
     @override
     def _save_state(self, path: Any, **kwargs: Any) -> None:  # type: ignore[override]
-        model, optimizer, _ = self.model, self.optimizer, self._setup
-        with self._run.placement.whole_state(model, optimizer, Path(path).parent) as states:
-            try:
-                if states is not None:
-                    # PyKEEN asks them for their states
-                    self.model, self.optimizer = Stand(states[0], model._random_seed), Stand(states[1])  # type: ignore[assignment]
-                super()._save_state(path, **kwargs)
-            finally:
-                self.model, self.optimizer = model, optimizer
+        # all processes describe it together, before one of them writes
+        _ = self._setup
+        with self._run.placement.whole_states(self.model, self.optimizer, Path(path).parent):
+            super()._save_state(path, **kwargs)
 
     @override
     def _load_state(
         self, path: str | Path, triples_factory: CoreTriplesFactory | None = None
     ) -> tuple[Path | None, int | None]:
-        checkpoints.check(Path(path))
         with self._run.placement.own_checkpoint(Path(path), self.model) as part:
             return super()._load_state(part, None if self._sharded else triples_factory)
 
@@ -288,10 +198,15 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
             self._interrupted = any(self._run.placement.group.all_of(self._interrupted))
         return self._checkpoint is not None and self._interrupted
 
-    def _task(self, factorization: Factorization, counts: Counts, triples_factory: CoreTriplesFactory) -> Task:
-        """Say what is trained, for an estimate of the memory."""
-        target, inverse = getattr(self, "target", None), triples_factory.create_inverse_triples
-        return self.plan_task(self.model.loss, factorization.family, counts, inverse, target)
+    @classmethod
+    @abstractmethod
+    def targets(cls, inverse: bool, target: Any = None) -> Sequence[Target]:
+        """List the ends of triples to predict.
+
+        :param inverse: whether there are inverse triples
+        :param target: the end that the user has chosen
+        :return: the ends
+        """
 
     @classmethod
     def plan_task(cls, loss: Any, family: Family, counts: Counts, inverse: bool = False, target: Any = None) -> Task:
@@ -304,29 +219,16 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
         :param target: the end of a triple to predict
         :return: the task
         """
-        return Task.of(loss, family, counts)
-
-    def _try_features(self, factorization: Factorization) -> int:
-        """Let a model whose features cannot be computed fail now, before PyKEEN resets its parameters.
-
-        :return: the number of features of an entity
-        """
-        training = self.model.training
-        self.model.eval()
-        try:
-            with torch.no_grad():
-                width = features(self.model, factorization, mode=self.mode).tails.shape[1]
-            check_relations(self.model, factorization)
-            return width
-        finally:
-            self.model.train(training)
+        loss = resolve_loss(loss, counts, family, cls.closed_world)
+        return Task.of(loss, cls.closed_world, len(cls.targets(inverse, target)))
 
     def _batch(self, triples_factory: CoreTriplesFactory) -> Batch:
         """Return all triples of a factory, indexed once. Callbacks may use other triples than those to train on."""
         if id(triples_factory) not in self._batches:
             run = self._run
-            frequencies = self._count(run.placement, triples_factory)
-            sides = self._sides(run.loss, run.weights, frequencies, triples_factory)
+            frequencies = run.placement.count(triples_factory, self.model.num_relations, self.model.device)
+            targets = self.targets(triples_factory.create_inverse_triples, self.target)
+            sides = self._sides(run.loss, run.weights, frequencies, targets)
             self._batches[id(triples_factory)] = triples_factory, run.placement.batch(sides)
         return self._batches[id(triples_factory)][1]
 
@@ -349,16 +251,7 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
             # the bar over epochs is enough
             kwargs["use_tqdm_batch"] = False
         self._sub_batch_size = kwargs.get("sub_batch_size")
-        steps = kwargs["num_epochs"] * num_batches
-        if steps < FEW_STEPS:
-            logger.warning(
-                "Training for num_epochs=%d with batch_size=%d takes only %d optimizer steps, which is too few to learn "
-                "much: by default, one epoch is one step on the whole graph. pipeline() trains for 5 epochs unless told "
-                "otherwise; set e.g. epochs=200.",
-                kwargs["num_epochs"],
-                kwargs["batch_size"],
-                steps,
-            )
+        warn_of_few_steps(kwargs["num_epochs"], kwargs["batch_size"], num_batches)
         try:
             with _compat.cheap_garbage_collection() as self._hide_from_collector, _compat.quiet_schedulers():
                 losses = super()._train(triples_factory=triples_factory, **_compat.with_gradient_clipping(**kwargs))
@@ -366,14 +259,8 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
             # the memory of the last one is no longer needed
             self._run = replace(self._run, sweep=placement.divide_sweep(fastest_sweep(self._run.memory_budget)))
             self._hide_from_collector = None
-        if losses and losses[-1] > DIVERGED * losses[0] > 0:
-            logger.warning(
-                "The loss has grown from %.3g in the first epoch to %.3g in the last one, so the model has not learned what "
-                "it should. %s",
-                losses[0],
-                losses[-1],
-                advise_smaller_steps(self.optimizer),
-            )
+        if losses:
+            warn_of_divergence(losses, self.optimizer)
         return losses
 
     @override
@@ -411,18 +298,8 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
         return
 
     @abstractmethod
-    def _suitable_loss(self, factorization: Factorization, frequencies: Frequencies) -> type[MomentLoss]:
-        """Choose a loss for graph and model."""
-
-    @abstractmethod
-    def _default_weights(
-        self, loss: MomentLoss, frequencies: Frequencies, factorization: Factorization, num_features: int
-    ) -> dict[str, float]:
-        """Derive weights from graph and model, by the names of the loss's parameters."""
-
-    @abstractmethod
     def _sides(
-        self, loss: MomentLoss, weights: Weights, frequencies: Frequencies, triples_factory: CoreTriplesFactory
+        self, loss: MomentLoss, weights: Weights, frequencies: Frequencies, targets: Sequence[Target]
     ) -> Sequence[Side]:
         """Return the triples as seen from each end that answers, with all weights."""
 
@@ -495,18 +372,8 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
         """Check the model before its first step, once."""
         if not self.losses_per_epochs:
             with torch.no_grad():
-                self._check_scale(run.factorization.score_moments(*all_features, moments=run.placement.moments))
-
-    def _check_scale(self, moments: ScoreMoments) -> None:
-        """Point out scores so large that most of the training would be spent on shrinking them."""
-        mean_square = moments.second.item() / float(moments.count)
-        if mean_square > 1:
-            logger.warning(
-                "Before the first step, the mean square of all scores is %.3g, but false triples should score 0 and true "
-                "ones 1, so most of the training will be spent on shrinking scores. %s",
-                mean_square,
-                advise_smaller_scores(self.model),
-            )
+                scores = run.factorization.score_moments(*all_features, moments=run.placement.moments)
+            warn_of_large_scores(scores, self.model)
 
     def _align_random_states(self, first: bool) -> None:
         """Let all sub-batches of a batch draw the same random numbers (dropout), as the whole batch would."""
@@ -536,7 +403,7 @@ def _penalize(loss: MomentLoss, vectors: Vectors, batch: Batch) -> Tensor | floa
 class _SumGradients(TrainingCallback):
     """Sums the gradients of all processes before each step."""
 
-    def __init__(self, group: Ranks, parameters: Sequence[nn.Parameter]):
+    def __init__(self, group: Group, parameters: Sequence[nn.Parameter]):
         super().__init__()
         self.group = group
         self.parameters = [x for x in parameters if x.requires_grad]
@@ -551,7 +418,7 @@ class _SumGradients(TrainingCallback):
 
 
 def _check_checkpoint(
-    group: Ranks, checkpoint_name: str | None = None, checkpoint_directory: str | Path | None = None, **_kwargs: Any
+    group: Group, checkpoint_name: str | None = None, checkpoint_directory: str | Path | None = None, **_kwargs: Any
 ) -> None:
     """Refuse to continue a checkpoint that not all processes can see."""
     if not checkpoint_name or checkpoint_directory is None:

@@ -1,12 +1,85 @@
-"""What to try if a training does not learn."""
+"""What a training tells its user: what was derived, and what to try if it does not learn."""
 
 from __future__ import annotations
 
 import inspect
+import logging
+from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import torch
+from pykeen.losses import loss_resolver
 from pykeen.models import ERModel
+from pykeen.trackers import ResultTracker
+
+from ..factorizations import ScoreMoments
+from ..losses import AutomaticLoss, MomentLoss
+
+logger = logging.getLogger(__name__)
+
+#: Fewer optimizer steps than this suggest that the user forgot to set the number of epochs
+FEW_STEPS = 20
+
+#: A loss that has become so many times as large as the first one has not been minimized
+DIVERGED = 10.0
+
+#: What was derived before the training loop was created, to be logged together with what it derives itself
+derived: ContextVar[Mapping[str, Any]] = ContextVar("derived", default={})  # noqa: B039
+
+
+def log_loss(loss: MomentLoss, given: MomentLoss, tracker: ResultTracker) -> None:
+    """Record a loss, and say what was derived.
+
+    :param loss: the loss, with all its weights
+    :param given: the loss as it was given
+    :param tracker: records it
+    """
+    name, known = loss_resolver.normalize_inst(loss), given.kwargs
+    tracker.log_params(params=dict(loss=name, loss_kwargs=loss.plain_kwargs))
+    choices = {**derived.get(), **({"loss": name} if isinstance(given, AutomaticLoss) else {})}
+    weights = {key: value for key, value in loss.kwargs.items() if value is not None and known.get(key) is None}
+    if weights:
+        choices["loss_kwargs"] = weights
+    if choices:
+        logger.info("Derived from graph and model: %s", ", ".join(f"{key}={value!r}" for key, value in choices.items()))
+
+
+def warn_of_few_steps(num_epochs: int, batch_size: int, num_batches: int) -> None:
+    """Point out a training that is too short to learn much."""
+    if num_epochs * num_batches < FEW_STEPS:
+        logger.warning(
+            "Training for num_epochs=%d with batch_size=%d takes only %d optimizer steps, which is too few to learn much: "
+            "by default, one epoch is one step on the whole graph. pipeline() trains for 5 epochs unless told otherwise; "
+            "set e.g. epochs=200.",
+            num_epochs,
+            batch_size,
+            num_epochs * num_batches,
+        )
+
+
+def warn_of_large_scores(scores: ScoreMoments, model: ERModel) -> None:
+    """Point out scores so large that most of the training would be spent on shrinking them."""
+    mean_square = scores.second.item() / float(scores.count)
+    if mean_square > 1:
+        logger.warning(
+            "Before the first step, the mean square of all scores is %.3g, but false triples should score 0 and true ones "
+            "1, so most of the training will be spent on shrinking scores. %s",
+            mean_square,
+            advise_smaller_scores(model),
+        )
+
+
+def warn_of_divergence(losses: Sequence[float], optimizer: torch.optim.Optimizer) -> None:
+    """Point out a loss that has grown."""
+    if losses[-1] > DIVERGED * losses[0] > 0:
+        logger.warning(
+            "The loss has grown from %.3g in the first epoch to %.3g in the last one, so the model has not learned what it "
+            "should. %s",
+            losses[0],
+            losses[-1],
+            advise_smaller_steps(optimizer),
+        )
 
 
 def explain_non_finite_loss(loop: Any, epoch: int, stepped: bool) -> str:

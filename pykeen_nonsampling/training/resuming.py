@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import signal
+import threading
 from abc import ABC
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -97,7 +99,7 @@ class ResumableTrainingLoop(TrainingLoop[Batch], ABC):
         self._checkpoint, self._interrupted = checkpoint_path, False
         interrupts: AbstractContextManager[None] = nullcontext()
         if checkpoint_path is not None:
-            interrupts = checkpoints.deferring_interrupts(self._interrupt)
+            interrupts = _deferring_interrupts(self._interrupt)
         with interrupts:
             return super()._train(checkpoint_path=checkpoint_path, **kwargs)
 
@@ -165,6 +167,29 @@ class ResumableTrainingLoop(TrainingLoop[Batch], ABC):
             after,
             scheduler.get_last_lr()[0],
         )
+
+
+@contextmanager
+def _deferring_interrupts(act: Callable[[], None]) -> Iterator[None]:
+    """Let the first Ctrl-C call a function, and the second one interrupt, unless the program handles it itself.
+
+    :param act: the function
+    """
+    if threading.current_thread() is not threading.main_thread() or (
+        signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    ):
+        yield
+        return
+
+    def handle(*_: Any) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        act()
+
+    signal.signal(signal.SIGINT, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _describe(part: Any, attributes: Mapping[str, Any]) -> dict[str, Any] | None:

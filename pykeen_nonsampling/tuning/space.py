@@ -20,8 +20,10 @@ from pykeen.models import Model, model_resolver
 from ..defaults import learning_rate, model_defaults
 from ..factorizations import Family
 from ..free import free_memory
-from ..hpo import LEARNING_RATES, default_loss, fits, known_losses, limit_sizes, loss_ranges
+from ..graph.frequencies import Frequencies
+from ..hpo import LEARNING_RATES, fits, known_losses, limit_sizes, loss_ranges
 from ..losses import MomentLoss
+from ..losses.automatic import choose_loss
 from ..memory.dry_run import outline
 from ..memory.outline import Outline
 from ..training import NonSamplingLCWATrainingLoop
@@ -143,7 +145,8 @@ class Space:
 
     def default(self, model: str) -> dict[str, Any]:
         """Return the parameters of a trial with the defaults of a model."""
-        loss = default_loss(NonSamplingLCWATrainingLoop, self.graph.datasets[False].training, self.families[model])
+        frequencies = Frequencies.of(self.graph.datasets[False].training)
+        loss = choose_loss(frequencies, self.families[model], closed_world=False)
         return dict(
             model=model,
             loss=loss_resolver.normalize_cls(loss),

@@ -62,7 +62,7 @@ class Trials:
             if known.get(name) != value:
                 raise ValueError(
                     f"{storage} has a search of {self.space.graph.name} with {name}={known.get(name)}, but now it is "
-                    f"{name}={value}, so that trials could not be compared. Use the same options, or another --output."
+                    f"{name}={value}, so that trials could not be compared. Use the same settings, or another directory."
                 )
 
     def _trials(self, *states: TrialState) -> list[FrozenTrial]:

@@ -19,7 +19,6 @@ from pykeen.pipeline import PipelineResult, pipeline
 from pykeen.training import TrainingCallback
 from typing_extensions import override
 
-from ..free import free_memory
 from ..ranking.evaluator import FactorizedRankBasedEvaluator
 from .space import LAST, METRICS, Space
 from .trials import UNFINISHED, Trials, mrr
@@ -174,8 +173,8 @@ class Tuner(Trials):
         """Choose trials for the last rung: of the better half of each rung, those that are no worse than the best was there.
 
         :param rivals: the trials on each other rung, the best ones first
-        :param whole: the trials on the last rung, likewise
-        :return: the trials, likewise
+        :param whole: those on the last rung
+        :return: the trials, best first
         """
         roots = [trial.user_attrs["root"] for trial in whole]
         finalists: list[FrozenTrial] = []
@@ -211,7 +210,6 @@ class Tuner(Trials):
         choice = self.space.suggest(trial, job.default)
         configuration = self.space.configure(choice, job.rung)
         trial.set_user_attr("configuration", configuration)
-        self._check_memory(configuration, choice.inverse)
         result = self.train(configuration, choice.inverse, deadline)
         metrics = {name: float(result.get_metric(key)) for name, key in METRICS.items()}
         weights = json.loads(json.dumps(result.configuration["loss_kwargs"]))
@@ -234,14 +232,6 @@ class Tuner(Trials):
             trial.set_user_attr("reason", reason)
             self.study.tell(trial, state=TrialState.FAIL)
         return reason
-
-    def _check_memory(self, configuration: Mapping[str, Any], inverse: bool) -> None:
-        """Refuse a trial that other processes have left no memory for."""
-        dimension = configuration["model_kwargs"]["embedding_dim"]
-        needed = self.space._outline(configuration["model"], dimension, inverse).memory().total
-        free = free_memory(torch.device("cpu"))
-        if needed > free:
-            raise MemoryError(f"about {needed / 1e9:.3g} GB are needed, and {free / 1e9:.3g} GB are free")
 
     def train(
         self, configuration: Mapping[str, Any], inverse: bool, callback: TrainingCallback | None = None

@@ -12,14 +12,14 @@ from ...factorizations import Layout, TrilinearForm
 from ...graph.sides import SideWeights
 from ..problem import Gradients, Problem
 from . import kernels
-from .order import Plan, Rows
+from .order import Order, Rows
 
 
 @dataclass(frozen=True)
-class Work:
+class Arrays:
     """A problem, and the memory for its gradients, as arrays. They are described in :mod:`kernels`."""
 
-    plan: Plan
+    order: Order
     terms: Any
     coefficients: Any
     #: the length of blocks that are vectors
@@ -31,21 +31,21 @@ class Work:
     by_relation: Any
 
     @classmethod
-    def of(cls, problem: Problem, plan: Plan, gradients: Gradients | None, by_relation: Tensor) -> Work:
+    def of(cls, problem: Problem, order: Order, gradients: Gradients | None, by_relation: Tensor) -> Arrays:
         """Prepare a problem.
 
         :param problem: the problem, with a trilinear form
-        :param plan: the orders to visit its queries in
+        :param order: the orders to visit its queries in
         :param gradients: the gradients to add to; none, if they are not needed
-        :param by_relation: shape: (parts, num_relations, l), those by relations, one for each part of the work
-        :return: the work
+        :param by_relation: shape: (parts, num_relations, l), those by relations, one for each part
+        :return: the arrays
         """
         given, relations, keys = (x.contiguous() for x in (problem.given, problem.relations, problem.answers))
         form = problem.form
         assert isinstance(form, TrilinearForm)  # noqa: S101
         terms, coefficients, width = _tabulate(form, given.shape[1], relations.shape[1], keys.shape[1])
         return cls(
-            plan=plan,
+            order=order,
             terms=terms,
             coefficients=coefficients.astype(given.numpy().dtype),
             width=width,
@@ -64,7 +64,7 @@ class Work:
     @property
     def pairs(self) -> Any:
         """The given entity and the relation of each query."""
-        return self.plan.pairs.numpy()
+        return self.order.pairs.numpy()
 
     def visit(
         self,
@@ -92,8 +92,8 @@ class Work:
         return kernels.VISIT(
             rows.cuts,
             self.pairs,
-            self.plan.offsets.numpy(),
-            self.plan.answers.numpy(),
+            self.order.offsets.numpy(),
+            self.order.answers.numpy(),
             *self.form,
             self.keys,
             mode,
@@ -113,14 +113,14 @@ class Work:
         :param slopes: shape: (n,), the derivatives of the cost by the scores of answers
         :param by_answer: shape: (num_entities, m), the gradients to add to
         """
-        plan = self.plan
+        order = self.order
         kernels.COLLECT(
-            plan.run_cuts,
-            plan.run_answers.numpy(),
-            plan.run_relations.numpy(),
-            plan.run_offsets.numpy(),
-            plan.run_given.numpy(),
-            plan.triples.numpy(),
+            order.run_cuts,
+            order.run_answers.numpy(),
+            order.run_relations.numpy(),
+            order.run_offsets.numpy(),
+            order.run_given.numpy(),
+            order.triples.numpy(),
             *self.form,
             slopes.numpy(),
             by_answer.numpy(),
@@ -131,7 +131,7 @@ def _tabulate(form: TrilinearForm, given: int, relation: int, answer: int) -> tu
     """Write the terms of a form as tables, for each of the three directions.
 
     :param form: the form
-    :param given: the number of features of given entities; likewise of relations and answers
+    :param given: the number of features of given entities; the next two are those of relations and answers
     :param relation: that of relations
     :param answer: that of answers
     :return: terms, coefficients, and the length of blocks that are vectors

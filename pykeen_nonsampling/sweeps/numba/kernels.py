@@ -159,14 +159,14 @@ def _visit(
     :param mode: what to do
     :param slopes: shape: (n,), the scores of answers, or the derivatives of the cost by them
     :param targets: shape: (2,), those of positives and negatives in the squared objective
-    :param positive_weights: shape: (n,) or (1,), cf. ``Scores``; likewise the other weights
+    :param positive_weights: shape: (n,) or (1,), cf. ``Scores``; the other weights have the same shape
     :param query_weights: shape: (q,) or (1,)
     :param answer_weights: shape: (n,) or (1,)
     :param steps: shape: (3,), 1 where there are many weights, and 0 where there is one for all
     :param norm_weight: the weight of each query's squared norm, once per answer
     :param more: shape: (b, m) or (0, 0), what is known already of the gradients by queries, from the first cut to the last
     :param by_given: shape: (num_entities, k), the gradient to add to
-    :param by_relation: shape: (parts, num_relations, l), likewise, one per part
+    :param by_relation: shape: (parts, num_relations, l), the same by relations, one per part
     """
     number = keys.dtype.type
     query, by_query = np.empty(keys.shape[1], keys.dtype), np.empty(keys.shape[1], keys.dtype)
@@ -232,7 +232,7 @@ def _collect(
 
     :param part: which of the parts to visit
     :param cuts: shape: (parts + 1,), where parts begin among the groups; no answer is in two parts
-    :param run_answers: shape: (g,), the answer of each group; likewise its relation
+    :param run_answers: shape: (g,), the answer of each group; the same for its relation
     :param run_relations: shape: (g,)
     :param run_offsets: shape: (g + 1,), where the triples of each group begin
     :param run_given: shape: (n,), the given entities, in the order of groups

@@ -11,14 +11,17 @@ from torch import Tensor
 from torch.nn import functional
 
 from ...free import free_memory
-from ...graph.index import QUERY_COST, TripleIndex, expand_ranges
+from ...graph.index import QUERY_COST, TripleIndex, expand_slices
 from ...graph.sides import SideWeights
 
 #: The number of elements of a matrix of queries: three of these, in single precision, fit a last-level cache
 CACHED_ELEMENTS = 2**20
 
-#: The number of matrices of queries that are alive at the same time
-MATRICES = 4
+#: The number of matrices of queries that are alive at the same time: at most, and usually
+MOST_MATRICES, MATRICES = 4, 3
+
+#: The bytes per triple that it takes to sort them
+SORTING_BYTES = 100
 
 #: The number of bytes for the gradients by relations of all threads. If they take more, there are fewer threads.
 RELATION_MEMORY = 2**28
@@ -33,7 +36,7 @@ def query_block_size(width: int, itemsize: int, memory_budget: int | None = None
     :return: the number of queries, at least one
     """
     memory = free_memory(torch.device("cpu")) // 4 if memory_budget is None else memory_budget
-    return max(1, min(CACHED_ELEMENTS, memory // (MATRICES * itemsize)) // max(1, width))
+    return max(1, min(CACHED_ELEMENTS, memory // (MOST_MATRICES * itemsize)) // max(1, width))
 
 
 def limit_parts(parts: int, relation_bytes: int, memory_budget: int | None = None) -> int:
@@ -58,11 +61,14 @@ class Rows:
     cuts: Any
 
 
-class Plan:
+class Order:
     """The triples of an index in two orders: grouped by given entity, and grouped by answer.
 
     The first one is that of queries, and of all that belongs to them or their triples. Numbers have 32 bits to save memory.
     """
+
+    #: the bytes of a triple, of a query, and of a distinct pair of relation and answer
+    TRIPLE_BYTES, QUERY_BYTES, ANSWER_BYTES = 12, 20, 16
 
     def __init__(self, index: TripleIndex, parts: int):
         """Sort queries by given entity, and triples by answer.
@@ -73,7 +79,7 @@ class Plan:
         self.parts = parts
         entities, order = index.pairs[:, 0].sort(stable=True)
         counts = index.counts[order]
-        query_index, triple_order = expand_ranges(index.offsets[order], counts)
+        query_index, triple_order = expand_slices(index.offsets[order], counts)
         #: shape: (q, 2), (q + 1,) and (n,), as in the index
         self.pairs = torch.stack([entities, index.pairs[order, 1]], dim=-1).int()
         self.offsets = functional.pad(counts.cumsum(dim=0), (1, 0))
@@ -110,10 +116,10 @@ class Plan:
         return Rows(slice(start, stop), slice(int(offsets[0]), int(offsets[-1])), cuts)
 
     def sort_weights(self, weights: SideWeights, index: TripleIndex) -> SideWeights:
-        """Bring the weights of the index into the order of the plan. Kept, likewise."""
+        """Bring the weights of the index into this order. Kept, too."""
         if self._weights is None or self._weights[0] is not weights:
             order = self._order.long()
-            _, triple_order = expand_ranges(index.offsets[order], self.counts)
+            _, triple_order = expand_slices(index.offsets[order], self.counts)
             self._weights = weights, weights.take(order, triple_order)
         return self._weights[1]
 

@@ -1,24 +1,38 @@
 """How near the estimates of ``pykeen-nonsampling plan`` are to what is then measured.
 
-    python benchmarks/planning.py
+    python -m benchmarks memory run
 
 Each configuration has a process of its own, which trains it for some epochs through ``pipeline()``, and then estimates it.
 The memory is the peak of the process's resident memory, less what it was before the training, of a process that has trained
 something small before. The table has estimates, measurements, and the ratios of both.
+
+    python -m benchmarks memory report
+
+prints it again.
 """
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import logging
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
 import click
+from pykeen.datasets import get_dataset
+from pykeen.models import model_resolver
+from pykeen.pipeline import pipeline
+from pykeen.training import training_loop_resolver
+from pykeen.triples import CoreTriplesFactory
 
-FILE = Path(__file__).parents[1] / "docs" / "benchmark" / "planning.jsonl"
+from pykeen_nonsampling.cli.plan import Graph, make_plan
+from pykeen_nonsampling.cli.stopwatch import Stopwatch
+from pykeen_nonsampling.defaults import model_defaults
+
+from .peak import in_new_process, reset_peak, resident_bytes
+from .results import file_option, read_rows
 
 LARGE = dict(dataset="syntheticgraph", dataset_kwargs=dict(num_entities=200_000, num_relations=100, num_triples=2_000_000))
 
@@ -41,36 +55,25 @@ EPOCHS, FEW_EPOCHS = 50, 3
 
 def measure(configuration: dict[str, Any]) -> dict[str, Any]:
     """Train a configuration, then estimate what it takes."""
-    import logging
-
-    from pykeen.datasets import get_dataset
-    from pykeen.models import model_resolver
-    from pykeen.pipeline import pipeline
-    from pykeen.training import training_loop_resolver
-    from pykeen.triples import CoreTriplesFactory
-
-    from pykeen_nonsampling.cli.plan import Graph, make_plan
-    from pykeen_nonsampling.cli.timing import EpochTimer, reset_peak, resident_bytes
-    from pykeen_nonsampling.defaults import model_defaults
-
+    warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     loop, model = configuration["loop"], configuration["model"]
 
     def train(data: Any, dim: int, epochs: int) -> float:
-        timer, training = EpochTimer(), data.training
+        watch, training = Stopwatch(), data.training
         pipeline(
             training=training,
             testing=CoreTriplesFactory(data.testing.mapped_triples[:100], training.num_entities, training.num_relations),
             model=model,
             model_kwargs=dict(embedding_dim=dim),
             training_loop=loop,
-            training_kwargs=dict(use_tqdm=False, callbacks=timer),
+            training_kwargs=dict(use_tqdm=False, callbacks=watch),
             epochs=1 + epochs,
             evaluator="factorized",
             evaluation_kwargs=dict(use_tqdm=False),
             random_seed=0,
         )
-        return timer.median()
+        return watch.epoch_seconds()
 
     # what exists once per process, such as libraries and threads, does not count
     train(get_dataset(dataset="nations"), dim=4, epochs=2)
@@ -95,7 +98,7 @@ def measure(configuration: dict[str, Any]) -> dict[str, Any]:
     )
 
 
-def report(rows: list[dict[str, Any]]) -> None:
+def print_table(rows: list[dict[str, Any]]) -> None:
     """Print a table in Markdown."""
     click.echo(
         "| graph | model | d | training loop | memory: estimated | measured | ratio | epoch: estimated | measured | ratio |"
@@ -110,29 +113,30 @@ def report(rows: list[dict[str, Any]]) -> None:
         )
 
 
-@click.command()
-@click.option("--file", type=click.Path(path_type=Path), default=FILE, show_default=True, help="Where to write the results.")
+FILE = file_option("planning.jsonl")
+
+
+@click.group(name="memory")
+def command() -> None:
+    """Compare the estimates of plan with what is measured."""
+
+
+@command.command()
+@FILE
 @click.option("--only", type=int, multiple=True, help="The positions of some configurations, to leave out the others.")
-@click.option("--report", "only_report", is_flag=True, help="Print all results, and measure nothing.")
-@click.option("--one", hidden=True, help="A configuration to measure in this process.")
-def main(file: Path, only: tuple[int, ...], only_report: bool, one: str | None) -> None:
-    """Compare estimates with measurements."""
-    if only_report:
-        report([json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()])
-        return
-    if one is not None:
-        click.echo(json.dumps(measure(json.loads(one))))
-        return
+def run(file: Path, only: tuple[int, ...]) -> None:
+    """Train all configurations, and write estimates and measurements."""
     rows = []
     for configuration in [CONFIGURATIONS[i] for i in only] or CONFIGURATIONS:
-        command = [sys.executable, "-W", "ignore", __file__, "--one", json.dumps(configuration)]
-        completed = subprocess.run(command, stdout=subprocess.PIPE, encoding="utf-8", check=True)  # noqa: S603
-        rows.append(json.loads(completed.stdout.splitlines()[-1]))
-        report(rows[-1:])
+        rows.append(in_new_process(measure, configuration))
+        print_table(rows[-1:])
     file.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
     click.echo()
-    report(rows)
+    print_table(rows)
 
 
-if __name__ == "__main__":
-    main()
+@command.command()
+@FILE
+def report(file: Path) -> None:
+    """Print all results as a table in Markdown."""
+    print_table(read_rows(file))

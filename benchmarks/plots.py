@@ -1,17 +1,15 @@
-"""The pictures that commands draw."""
+"""The pictures of ``speed``."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
+from pykeen_nonsampling.cli.console import make_figure
 
-from .console import make_figure
-from .curves import SECONDS
-from .timing import NUM_NEGATIVES
+from .subject import NUM_NEGATIVES
 
 
 def plot_speedup(path: Path, results: Sequence[Mapping[str, Any]], label: str, papers: Mapping[str, float]) -> None:
@@ -72,56 +70,3 @@ def plot_growth(path: Path, growth: Mapping[str, Mapping[str, Any]], title: str)
     panels[0].set_ylabel("seconds per epoch")
     figure.suptitle(title)
     figure.savefig(path, dpi=150)
-
-
-def plot_curves(
-    path: Path,
-    title: str,
-    lines: Mapping[str, Sequence[pd.DataFrame]],
-    triples: str,
-    highest: float,
-    levels: Mapping[str, float] | None = None,
-) -> None:
-    """Draw the MRR over the training time, one line per run, one color per label.
-
-    :param path: the file to write
-    :param title: the title
-    :param lines: the runs of each label
-    :param triples: the triples that were evaluated on
-    :param highest: the upper end of the axis
-    :param levels: values to mark with a line, by label
-    """
-    figure = make_figure(width=7, height=5)
-    axes = figure.add_subplot()
-    for color, (label, runs) in zip(_colors(), lines.items(), strict=False):
-        for i, run in enumerate(runs):
-            name = label if i == 0 else None
-            axes.plot(run[SECONDS], run["MRR"], color=color, marker="o", markersize=3, alpha=0.8, label=name)
-    for label, level in (levels or {}).items():
-        axes.axhline(level, color="gray", linewidth=0.8, linestyle=":")
-        axes.text(
-            0.005,
-            level,
-            label,
-            transform=axes.get_yaxis_transform(),
-            fontsize="x-small",
-            color="gray",
-            va="center",
-            bbox=dict(facecolor="white", edgecolor="none", pad=0.5),
-        )
-    axes.set(
-        xscale="log",
-        xlabel="training time [s]",
-        ylabel=f"MRR on the {triples} triples",
-        ylim=(0, highest),
-        title=title,
-    )
-    axes.xaxis.set_major_formatter("{x:g}")
-    axes.grid(alpha=0.3)
-    # lines may be anywhere on the axes
-    figure.legend(title="training loop", loc="outside lower center", ncols=2)
-    figure.savefig(path, dpi=150)
-
-
-def _colors() -> Iterable[str]:
-    return (f"C{i}" for i in range(10))

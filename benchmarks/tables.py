@@ -1,8 +1,9 @@
-"""What `pykeen-nonsampling benchmark` has measured, as the table of the documentation.
+"""What ``speed`` and ``ranks`` have measured, as the tables of the documentation.
 
-    python benchmarks/times.py
+    python -m benchmarks tables speed
+    python -m benchmarks tables ranks
 
-reads docs/benchmark/benchmark.json, which the command has written.
+read ``benchmark.json`` and ``scaling.json`` in docs/benchmark, which these commands have written.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import click
 
-FILE = Path(__file__).parents[1] / "docs" / "benchmark" / "benchmark.json"
+from .results import file_option
 
 
 def format_seconds(seconds: float) -> str:
@@ -40,7 +41,7 @@ ROWS: Mapping[str, tuple[str, Callable[[float], str]]] = {
     "an epoch of `nonsamplinglcwa`": ("local_epoch_seconds", format_seconds),
     "plain autograd, loss and gradient only": ("autograd_seconds", format_seconds),
     "an epoch of PyKEEN's `slcwa`, 25 negatives": ("slcwa_seconds", format_seconds),
-    "an epoch of PyKEEN's `lcwa`": ("lcwa_seconds", format_seconds),
+    "an epoch of PyKEEN's `lcwa`, tails only": ("lcwa_seconds", format_seconds),
     "evaluation, `factorized`": ("evaluation_seconds", format_seconds),
     "evaluation, PyKEEN's": ("pykeen_evaluation_seconds", format_seconds),
     "`nonsampling` ÷ floor": ("epoch/floor", format_ratio),
@@ -53,10 +54,15 @@ ROWS: Mapping[str, tuple[str, Callable[[float], str]]] = {
 }
 
 
-@click.command()
-@click.option("--file", type=click.Path(exists=True, path_type=Path), default=FILE, help="The results of the benchmark.")
-def main(file: Path) -> None:
-    """Print the results of a benchmark as a table."""
+@click.group(name="tables")
+def command() -> None:
+    """Print what speed and ranks have measured as tables in Markdown."""
+
+
+@command.command()
+@file_option("benchmark.json")
+def speed(file: Path) -> None:
+    """Print the times of training and evaluation."""
     results = json.loads(file.read_text(encoding="utf-8"))["results"]
     lines = [["", *(result["model"] for result in results)], ["---"] * (1 + len(results))]
     lines += [[label, *(write(result[name]) for result in results)] for label, (name, write) in ROWS.items()]
@@ -64,5 +70,15 @@ def main(file: Path) -> None:
         click.echo(f"| {' | '.join(line)} |")
 
 
-if __name__ == "__main__":
-    main()
+@command.command()
+@file_option("scaling.json")
+def ranks(file: Path) -> None:
+    """Print what several processes gain, with both ways to share the work."""
+    click.echo("| model | d | processes | | epoch | speed-up | efficiency | sent per epoch | memory of each |")
+    click.echo("|---|---|---|---|---|---|---|---|---|")
+    for row in json.loads(file.read_text(encoding="utf-8"))["results"]:
+        click.echo(
+            f"| {row['model']} | {row['dim']} | {row['processes']} | {row['way']} | {row['epoch_seconds']:.2f} s | "
+            f"{row['speedup']:.2f} | {row['efficiency']:.0%} | {row['sent_bytes'] / 1e6:.1f} MB | "
+            f"{row['peak_bytes'] / 1e6:.0f} MB |"
+        )

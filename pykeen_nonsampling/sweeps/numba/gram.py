@@ -10,27 +10,27 @@ from torch import Tensor
 from ...factorizations.moments import Moments, ScoreMoments, add_gram, mirror
 from ..problem import Gradients
 from . import kernels
-from .arrays import Work
+from .arrays import Arrays
 from .order import Rows
 
 
-class Candidates:
+class GramProducts:
     r"""The moments $k^\top q$ and $q^\top G q$ of the scores of all candidates, for blocks of queries, and their gradients.
 
     If a cost has the derivatives $a_q$ and $b_q$ by these moments, the gradients are $\sum_q a_q q$ by $k$,
     $\sum_q b_q q q^\top$ by $G$, and $a_q k + 2 b_q G q$ by each query.
     """
 
-    def __init__(self, features: Moments, work: Work, gradients: Gradients | None, size: int):
+    def __init__(self, features: Moments, arrays: Arrays, gradients: Gradients | None, size: int):
         """Allocate memory for a block: new memory costs as much as what is done with it.
 
         :param features: the moments of the candidates' features, $k$ and $G$
-        :param work: the problem as arrays
+        :param arrays: the problem as arrays
         :param gradients: the gradients to add to; none, if they are not needed
         :param size: the number of queries in a block, at most
         """
-        self.features, self.work, self.gradients = features, work, gradients
-        shape = min(size, len(work.plan.pairs)), len(features.first)
+        self.features, self.arrays, self.gradients = features, arrays, gradients
+        shape = min(size, len(arrays.order.pairs)), len(features.first)
         self._matrices = [features.first.new_empty(shape) for _ in range(3)]
 
     def _memory(self, rows: Rows) -> Iterator[Tensor]:
@@ -40,7 +40,7 @@ class Candidates:
     def _make_queries(self, rows: Rows, factors: Tensor) -> None:
         """Make the queries of a block, and those times factors, if there are any."""
         queries, scaled, _ = (x.numpy() for x in self._memory(rows))
-        kernels.MAKE_QUERIES(rows.cuts, self.work.pairs, *self.work.form, factors.numpy(), queries, scaled)
+        kernels.MAKE_QUERIES(rows.cuts, self.arrays.pairs, *self.arrays.form, factors.numpy(), queries, scaled)
 
     def meet(self, rows: Rows, needs_first: bool) -> ScoreMoments:
         """Compute the moments of a block.
@@ -62,7 +62,7 @@ class Candidates:
 
         :param rows: the block
         :param first: shape: (b,), the derivatives by the first moments; none, if they are zero
-        :param second: shape: (b,), likewise
+        :param second: shape: (b,), the same by the sum of squares
         :return: shape: (b, m), the gradients by queries
         """
         queries, scaled, by_query = self._memory(rows)

@@ -28,25 +28,27 @@ from pykeen.datasets import Dataset, dataset_resolver, get_dataset
 from pykeen.hpo.hpo import suggest_kwargs
 from pykeen.losses import loss_resolver
 from pykeen.models import model_resolver
-from pykeen.pipeline import pipeline
 from pykeen.training import training_loop_resolver
 
-from .._compat import cheap_garbage_collection
-from ..defaults import is_ours, learning_rate, model_defaults
-from ..factorizations import Family
-from ..free import free_memory
-from ..hpo import LEARNING_RATES, default_loss, loss_ranges
-from ..losses import MomentLoss
-from ..memory.dry_run import outline
-from ..training import FactorizedTrainingLoop
-from .console import check_evaluation, load, lookup, machine, silence
-from .curves import SECONDS, OutOfTime, TimedCurve, choose_clock
-from .files import check_free, check_writable
-from .plots import plot_curves
-from .timing import check_model
+from pykeen_nonsampling._compat import cheap_garbage_collection
+from pykeen_nonsampling.cli.console import POSITIVE, check_evaluation, check_matplotlib, load, lookup, silence
+from pykeen_nonsampling.cli.curves import SECONDS, plot_curves, train_with_curve
+from pykeen_nonsampling.cli.files import check_free, check_writable, force_option
+from pykeen_nonsampling.cli.stopwatch import OutOfTime
+from pykeen_nonsampling.defaults import is_ours, learning_rate, model_defaults
+from pykeen_nonsampling.factorizations import Family
+from pykeen_nonsampling.free import free_memory
+from pykeen_nonsampling.graph.frequencies import Frequencies
+from pykeen_nonsampling.hpo import LEARNING_RATES, loss_ranges
+from pykeen_nonsampling.losses import MomentLoss
+from pykeen_nonsampling.losses.automatic import choose_loss
+from pykeen_nonsampling.memory.dry_run import outline
+from pykeen_nonsampling.training import FactorizedTrainingLoop
 
-#: What is compared unless something else is given: it takes some minutes
-QUALITY_DEFAULTS: Mapping[str, Any] = {"dataset": "kinships", "models": ["ComplEx"], "dims": [64], "repeats": 3}
+from .machine import machine
+from .options import output_option
+from .subject import check_model
+from .timed_curve import TimedCurve, choose_clock
 
 LOOPS = ("nonsamplinglcwa", "nonsampling", "lcwa", "slcwa")
 
@@ -211,7 +213,7 @@ class Quality:
         """The losses that suit graph and model, for this package's loops."""
         training = self._datasets[False].training
         return {
-            loop: loss_resolver.normalize_cls(default_loss(_class(loop), training, self._family))
+            loop: loss_resolver.normalize_cls(choose_loss(Frequencies.of(training), self._family, _class(loop).closed_world))
             for loop in self.settings.loops
             if is_ours(loop)
         }
@@ -238,23 +240,15 @@ class Quality:
         if dataset.validation is None:
             raise ValueError(f"{self.settings.dataset} has no validation triples to compare on. Use another dataset.")
         curve = TimedCurve(dataset.validation, [dataset.training, dataset.testing], marks)
-        watching = dict(callbacks=curve, use_tqdm=False, use_tqdm_batch=False)
         # PyKEEN collects garbage after each epoch, which takes longer than one on a small graph; this package's loops do not
         with contextlib.suppress(OutOfTime), cheap_garbage_collection():
-            pipeline(
-                **{
-                    **arguments,
-                    "training_kwargs": {**arguments.get("training_kwargs", {}), **watching},
-                    "model_kwargs": {
-                        "embedding_dim": self.settings.dim,
-                        **model_defaults(model_resolver.lookup(self.settings.model)),
-                        **arguments.get("model_kwargs", {}),
-                    },
-                },
-                dataset=dataset,
-                model=self.settings.model,
+            train_with_curve(
+                curve,
+                dataset,
+                self.settings.model,
+                self.settings.dim,
+                **{**arguments, "training_kwargs": {**arguments.get("training_kwargs", {}), "use_tqdm": False}},
                 training_loop=loop,
-                optimizer="Adam",
                 # time ends training
                 epochs=10**9,
                 random_seed=seed,
@@ -350,23 +344,56 @@ def _format(parameters: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={x:.3g}" if isinstance(x, float) else f"{name}={x}" for name, x in parameters.items())
 
 
-def measure_quality(chosen: Mapping[str, Any], budget: float, search: float, trials: int, output: Path, force: bool) -> None:
-    """Measure and report the time to quality.
+@click.command(name="quality")
+@click.option("--dataset", default="kinships", show_default=True, help="The name of a PyKEEN dataset.")
+@click.option("--model", default="ComplEx", show_default=True, help="The name of a PyKEEN model.")
+@click.option("--dim", type=click.IntRange(min=1), default=64, show_default=True, help="The embedding dimension.")
+@click.option(
+    "--budget-seconds",
+    type=POSITIVE,
+    default=60.0,
+    show_default=True,
+    help="The seconds of training that are drawn for each loop.",
+)
+@click.option(
+    "--search-seconds",
+    type=POSITIVE,
+    show_default="the same",
+    help="The seconds of training that each loop has to find its settings.",
+)
+@click.option(
+    "--trials",
+    type=click.IntRange(min=1),
+    default=12,
+    show_default=True,
+    help="The number of settings that each loop tries in this time.",
+)
+@click.option(
+    "--repeats", type=click.IntRange(min=1), default=3, show_default=True, help="The number of random seeds of each loop."
+)
+@output_option("numbers, table and plot")
+@force_option
+def command(
+    dataset: str,
+    model: str,
+    dim: int,
+    budget_seconds: float,
+    search_seconds: float | None,
+    trials: int,
+    repeats: int,
+    output: Path,
+    force: bool,
+) -> None:
+    """Measure how long each training loop takes to become how good.
 
-    :param chosen: dataset, models, dims and repeats, as given on the command line
-    :param budget: the seconds of training that each loop gets in the end
-    :param search: the seconds of training that each loop gets to find its settings
-    :param trials: the number of settings that it tries
-    :param output: the directory for the results
-    :param force: whether files may be overwritten
+    Searches good settings for each training loop of this package and of PyKEEN, with the same effort, and draws the MRR on
+    the validation triples over the seconds of training.
     """
+    check_matplotlib()
     silence()
-    dataset, (model, *more), (dim, *dims) = chosen["dataset"], chosen["models"], chosen["dims"]
-    if more or dims:
-        raise click.UsageError("--quality compares training loops with one model: give one --model and one --dim.")
     model = lookup(model_resolver, model, "model").__name__
     dataset_cls = lookup(dataset_resolver, dataset, "dataset")
-    settings = QualitySettings(dataset, model, dim, budget, search, trials, chosen["repeats"])
+    settings = QualitySettings(dataset, model, dim, budget_seconds, search_seconds or budget_seconds, trials, repeats)
     check_free(settings.paths(output), force)
     try:
         check_model(model, dim)
@@ -374,8 +401,9 @@ def measure_quality(chosen: Mapping[str, Any], budget: float, search: float, tri
         check_writable(output, "--output")
         quality = Quality(settings)
         click.echo(
-            f"{model} with {dim} dimensions on {dataset}. Each training loop tries {trials} settings in {search:g} s, and "
-            f"then trains for {budget:g} s with the best of them, with {chosen['repeats']} random seeds."
+            f"{model} with {dim} dimensions on {dataset}. Each training loop tries {trials} settings in "
+            f"{settings.search_seconds:g} s, and then trains for {budget_seconds:g} s with the best of them, with {repeats} "
+            f"random seeds."
         )
         quality.run(click.echo)
     except (NotImplementedError, ValueError) as error:

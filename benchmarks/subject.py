@@ -1,4 +1,4 @@
-"""Times and memory of training and evaluation: this package's, plain autograd's, PyKEEN's, and a lower bound.
+"""Times of training and evaluation: this package's, plain autograd's, PyKEEN's, and a lower bound.
 
 All training loops use Adam with ``fused=True``.
 """
@@ -6,36 +6,29 @@ All training loops use Adam with ``fused=True``.
 from __future__ import annotations
 
 import contextlib
-import gc
-import logging
 import math
-import multiprocessing
 import statistics
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 from pykeen.datasets import Dataset
 from pykeen.evaluation import Evaluator, RankBasedEvaluator
 from pykeen.models import ERModel, LiteralModel, Model, model_resolver
-from pykeen.training import LCWATrainingLoop, SLCWATrainingLoop, TrainingCallback, TrainingLoop
+from pykeen.training import LCWATrainingLoop, SLCWATrainingLoop, TrainingLoop
 from pykeen.triples import CoreTriplesFactory
 from torch import Tensor
-from typing_extensions import override
 
-from ..datasets import SyntheticGraph
-from ..defaults import required_kwargs
-from ..factorizations import Factorization, Moments
-from ..factorizations.features import factorize_model, features
-from ..losses import NEGATIVE_WEIGHT, NonSamplingLoss
-from ..ranking.evaluator import FactorizedRankBasedEvaluator
-from ..training import FactorizedTrainingLoop, NonSamplingLCWATrainingLoop, NonSamplingTrainingLoop
+from pykeen_nonsampling.cli.stopwatch import OutOfTime, Stopwatch, extrapolate, time_epochs
+from pykeen_nonsampling.defaults import required_kwargs
+from pykeen_nonsampling.factorizations import Factorization, Moments
+from pykeen_nonsampling.factorizations.features import factorize_model, features
+from pykeen_nonsampling.losses import NEGATIVE_WEIGHT, NonSamplingLoss
+from pykeen_nonsampling.ranking.evaluator import FactorizedRankBasedEvaluator
+from pykeen_nonsampling.training import FactorizedTrainingLoop, NonSamplingLCWATrainingLoop, NonSamplingTrainingLoop
 
 OPTIMIZER: Mapping[str, Any] = dict(optimizer="Adam", optimizer_kwargs=dict(fused=True))
 
@@ -48,81 +41,6 @@ EVALUATION_BATCH_SIZE = 256
 FLOOR_ROWS = 8192
 #: The number of epochs, or runs of the floor, of which one time is the median: they are short
 EPOCHS = 5
-
-
-class _EnoughBatches(Exception):  # noqa: N818
-    """Ends an epoch early; not an error."""
-
-
-class BatchTimer(TrainingCallback):
-    """Times the first batches of an epoch, then ends it.
-
-    Callbacks run before the optimizer's step, so a batch is over when the next one begins, or the epoch ends.
-    """
-
-    def __init__(self, batches: int, clock: Callable[[], float] = time.perf_counter):
-        """Initialize the callback.
-
-        :param batches: >0, the number of batches to time; the whole epoch, if it has fewer
-        :param clock: the clock
-        """
-        super().__init__()
-        self.batches = batches
-        self.clock = clock
-        self.timed = 0
-        self.start: float | None = None
-        self.seconds = math.nan
-
-    @override
-    def pre_batch(self, **kwargs: Any) -> None:
-        if self.start is None:
-            self.start = self.clock()
-        elif self.timed == self.batches:
-            self._stop()
-            raise _EnoughBatches
-
-    @override
-    def post_batch(self, epoch: int, batch: Any, **kwargs: Any) -> None:
-        self.timed += 1
-
-    @override
-    def post_epoch(self, epoch: int, epoch_loss: float, **kwargs: Any) -> None:
-        self._stop()
-
-    def _stop(self) -> None:
-        if self.start is not None:
-            self.seconds = self.clock() - self.start
-
-
-class EpochTimer(TrainingCallback):
-    """Times each epoch but the first, from the end of one to the end of the next."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.ends: list[float] = []
-
-    @override
-    def post_epoch(self, epoch: int, epoch_loss: float, **kwargs: Any) -> None:
-        self.ends.append(time.perf_counter())
-
-    def median(self) -> float:
-        """Return the median."""
-        return statistics.median(end - start for start, end in zip(self.ends, self.ends[1:], strict=False))
-
-
-def extrapolate(seconds: float, timed: int, total: int, fixed: float = 0.0) -> float:
-    """Scale the time of a part to the whole.
-
-    :param seconds: the time of the part
-    :param timed: the size of the part
-    :param total: the size of the whole
-    :param fixed: the time that does not grow with the size
-    :return: the time of the whole
-    """
-    if timed == total:
-        return seconds
-    fixed = min(fixed, seconds)
-    return fixed + (seconds - fixed) * total / timed
 
 
 def make_model(name: str, triples_factory: CoreTriplesFactory, dim: int, **kwargs: Any) -> Model:
@@ -177,13 +95,6 @@ def make_loop(
         loss = NonSamplingLoss(negative_weight=NEGATIVE_WEIGHT, regularization_weight=0.0)
     model = make_model(name, triples_factory, dim, loss=loss)
     return training_loop(model=model, triples_factory=triples_factory, **OPTIMIZER)
-
-
-def train_epochs(loop: TrainingLoop[Any], triples_factory: CoreTriplesFactory, epochs: int = EPOCHS) -> float:
-    """Train for one epoch that is not timed and some that are, and return the median of the latter."""
-    timer, done = EpochTimer(), len(loop.losses_per_epochs)
-    loop.train(triples_factory, num_epochs=done + 1 + epochs, continue_training=done > 0, use_tqdm=False, callbacks=timer)
-    return timer.median()
 
 
 @dataclass(frozen=True)
@@ -272,11 +183,11 @@ class Subject:
 
     def epoch(self) -> float:
         """Time epochs of this package's training loop, including the optimizer step."""
-        return train_epochs(self.loop, self.training)
+        return time_epochs(self.loop, self.training, EPOCHS)
 
     def local_epoch(self) -> float:
         """Time epochs under the local closed world assumption."""
-        return train_epochs(self.local_loop, self.training)
+        return time_epochs(self.local_loop, self.training, EPOCHS)
 
     def autograd(self) -> float:
         """Time the loss and its gradient with plain autograd, without an optimizer step."""
@@ -301,12 +212,12 @@ class Subject:
         else:
             loop = LCWATrainingLoop(**kwargs)
             batch_size, instances = LCWA_BATCH_SIZE, len(triples[:, :2].unique(dim=0))
-        timer = BatchTimer(batches)
-        with contextlib.suppress(_EnoughBatches):
-            loop.train(self.training, num_epochs=1, batch_size=batch_size, use_tqdm=False, pin_memory=False, callbacks=timer)
+        watch = Stopwatch(max_steps=batches)
+        with contextlib.suppress(OutOfTime):
+            loop.train(self.training, num_epochs=1, batch_size=batch_size, use_tqdm=False, pin_memory=False, callbacks=watch)
         total = math.ceil(instances / batch_size)
-        self.parts[name] = timer.timed, total
-        return extrapolate(timer.seconds, timer.timed, total)
+        self.parts[name] = watch.steps, total
+        return extrapolate(watch.seconds - watch.preparation, watch.steps, total)
 
     def evaluation(self) -> float:
         """Time this package's evaluation on all test triples."""
@@ -366,55 +277,3 @@ class Subject:
             partial(self.pykeen_evaluation, batches), partial(self._evaluate, RankBasedEvaluator(), single), baseline_repeats
         )
         return quantities
-
-
-def measure_peak(triples_factory: CoreTriplesFactory, model: str, dim: int) -> int:
-    """Measure how much memory training takes beyond parameters, gradients and the optimizer's state, in bytes.
-
-    A new process trains on a tiny graph first, so that what exists once per process (libraries, threads) is there. Then
-    it creates the model and trains for a few epochs. The result is the peak of its resident memory in these epochs, less the
-    resident memory just before them, less three times the parameters: the gradient, and the two moments of Adam. It includes
-    the index of the triples, and is 0 if memory that the process already had suffices.
-    """
-    # fork would inherit the threads' locks and the memory of this process
-    with ProcessPoolExecutor(max_workers=1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        arguments = triples_factory.num_entities, triples_factory.num_relations, model, dim, torch.get_num_threads()
-        return pool.submit(_peak_of_training, triples_factory.mapped_triples.numpy(), *arguments).result()
-
-
-def _peak_of_training(triples: Any, num_entities: int, num_relations: int, model: str, dim: int, threads: int) -> int:
-    logging.disable(logging.WARNING)
-    torch.set_num_threads(threads)
-    tiny = SyntheticGraph(100, 4, 500).training
-    train_epochs(make_loop(model, tiny, dim), tiny)
-    factory = CoreTriplesFactory(torch.as_tensor(triples), num_entities=num_entities, num_relations=num_relations)
-    loop = make_loop(model, factory, dim)
-    before = reset_peak()
-    train_epochs(loop, factory)
-    parameters = sum(x.numel() * x.element_size() for x in loop.model.get_grad_params())
-    return max(0, resident_bytes("VmHWM") - before - 3 * parameters)
-
-
-def reset_peak() -> int:
-    """Forget the peak of this process's resident memory, where that is possible: loading libraries may have taken more.
-
-    :return: its resident memory
-    """
-    gc.collect()
-    with contextlib.suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    return resident_bytes("VmRSS")
-
-
-def resident_bytes(name: str) -> int:
-    """Return the resident memory of this process: now (VmRSS), or its peak (VmHWM), which is all that some systems report.
-
-    On Linux, the peak that getrusage reports includes that of the process that started this one.
-    """
-    status = Path("/proc/self/status")
-    if status.exists():
-        return 1024 * next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith(name))
-    import resource
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else 1024 * peak

@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -26,16 +27,22 @@ from torch import distributed
 from tqdm.auto import tqdm
 from typing_extensions import override
 
-from ..datasets import SyntheticGraph
-from ..defaults import model_defaults
-from ..distributed.group import RankError, Ranks
-from ..distributed.shards import Sharding, ShardingError, divide
-from ..memory.outline import format_bytes
-from ..memory.room import check_divided
-from ..memory.task import Counts
-from ..training import NonSamplingLCWATrainingLoop
-from .console import machine
-from .timing import EPOCHS, OPTIMIZER, EpochTimer, reset_peak, resident_bytes
+from pykeen_nonsampling.cli.console import silence
+from pykeen_nonsampling.cli.files import check_free, check_writable, force_option
+from pykeen_nonsampling.cli.stopwatch import Stopwatch
+from pykeen_nonsampling.datasets import SyntheticGraph
+from pykeen_nonsampling.defaults import model_defaults
+from pykeen_nonsampling.distributed.group import Group, GroupError
+from pykeen_nonsampling.distributed.shards import Sharding, ShardingError, divide
+from pykeen_nonsampling.memory.outline import format_bytes
+from pykeen_nonsampling.memory.room import check_divided
+from pykeen_nonsampling.memory.task import Counts
+from pykeen_nonsampling.training import NonSamplingLCWATrainingLoop
+
+from .machine import machine
+from .options import check_json, find_models, graph_options, json_option, load_graph, model_options, output_option
+from .peak import reset_peak, resident_bytes
+from .subject import EPOCHS, OPTIMIZER
 
 #: How long a process waits for another one
 TIMEOUT = timedelta(minutes=10)
@@ -56,9 +63,6 @@ class _Ranks(click.ParamType):
         if not all(part.isdecimal() and int(part) > 0 for part in parts):
             self.fail(f"{value!r} are not numbers of processes. Write numbers > 0, separated by commas: 1,2,4.", param, ctx)
         return tuple(sorted({1, *map(int, parts)}))
-
-
-RANKS = _Ranks()
 
 
 class Trial(NamedTuple):
@@ -96,11 +100,11 @@ def check_ranks(ranks: Sequence[int], num_entities: int) -> None:
     :raises BadParameter: if there are too few entities
     """
     if not distributed.is_available():
-        raise click.UsageError("--ranks needs a PyTorch with torch.distributed, which this one was built without.")
+        raise click.UsageError("Several processes need a PyTorch with torch.distributed, which this one was built without.")
     try:
-        Sharding(num_entities, Ranks(size=max(ranks)))
+        Sharding(num_entities, Group(size=max(ranks)))
     except ShardingError as error:
-        raise click.BadParameter(str(error), param_hint="--ranks") from error
+        raise click.BadParameter(str(error), param_hint="RANKS") from error
 
 
 @dataclass
@@ -164,7 +168,7 @@ class Scaling:
             wait(futures)
             errors = [error for future in futures if (error := future.exception()) is not None]
             # the one that says why, if others have only waited for it
-            for error in sorted(errors, key=lambda error: isinstance(error, RankError)):
+            for error in sorted(errors, key=lambda error: isinstance(error, GroupError)):
                 raise error
             # the slowest and largest one counts
             return Measurement(*map(max, zip(*(future.result() for future in futures), strict=True)))
@@ -250,12 +254,12 @@ class _TimedTrainingLoop(NonSamplingLCWATrainingLoop):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.timer = EpochTimer()
+        self.watch = Stopwatch()
 
     @override
     def _train_epoch(self, **kwargs: Any) -> float:  # type: ignore[override]
         loss = super()._train_epoch(**kwargs)
-        self.timer.post_epoch(0, loss)
+        self.watch.post_epoch(0, loss)
         return loss
 
 
@@ -293,9 +297,64 @@ def _train(
         factory = None if triples is None else CoreTriplesFactory(torch.as_tensor(triples), num_entities, num_relations)
         before = reset_peak()
         if trial.sharded or factory is None:
-            factory = divide(factory, Ranks.current())
+            factory = divide(factory, Group.current())
         loop = _train_epochs(trial, factory, EPOCHS)
-        return Measurement(loop.timer.median(), loop.num_bytes, max(0, resident_bytes("VmHWM") - before))
+        return Measurement(loop.watch.epoch_seconds(), loop.num_bytes, max(0, resident_bytes("VmHWM") - before))
     finally:
         if trial.processes > 1:
             distributed.destroy_process_group()
+
+
+@click.command(name="ranks")
+@click.argument("ranks", type=_Ranks(), metavar="RANKS")
+@graph_options
+@model_options
+@json_option("scaling.json")
+@output_option("all numbers")
+@force_option
+def command(
+    ranks: Sequence[int],
+    dataset: str,
+    entities: int | None,
+    relations: int | None,
+    triples: int | None,
+    models: Sequence[str],
+    dims: Sequence[int],
+    repeats: int,
+    json_path: Path | None,
+    output: Path,
+    force: bool,
+) -> None:
+    """Measure what several processes gain.
+
+    RANKS are numbers of processes on this machine, e.g. 1,2,4. Trains data parallel and with divided entities, and compares
+    time, memory and traffic with those of one process. Each process has one thread, unless OMP_NUM_THREADS is set.
+    """
+    json_path = json_path or output / "scaling.json"
+    check_json(json_path, output)
+    silence()
+    models = find_models(models)
+    check_free([json_path], force)
+    graph = load_graph(dataset, entities, relations, triples, models, dims)
+    check_ranks(ranks, graph.dataset.num_entities)
+    check_writable(json_path.parent, "--json")
+    scaling, training = Scaling(graph.name, graph.dataset, models, dims, ranks, repeats), graph.dataset.training
+    click.echo(
+        f"{', '.join(models)} on {graph.name}, nonsamplinglcwa: {training.num_entities:,} entities, "
+        f"{training.num_relations:,} relations, {training.num_triples:,} training triples; processes with "
+        f"{scaling.threads} thread{'s' if scaling.threads > 1 else ''} each, on {os.cpu_count()} cores."
+    )
+    try:
+        scaling.run()
+    except BrokenProcessPool as error:
+        raise click.ClickException(
+            "A process has died, perhaps for want of memory. Use fewer processes or dimensions; pykeen-nonsampling plan "
+            "--ranks estimates what each needs."
+        ) from error
+    except (GroupError, ValueError) as error:
+        raise click.ClickException(str(error)) from error
+    scaling.write(json_path)
+    click.echo(f"\n{scaling.format_table()}\n")
+    for problem in scaling.problems:
+        click.echo(problem)
+    click.echo(f"All numbers: {json_path}")

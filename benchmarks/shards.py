@@ -1,27 +1,22 @@
 """How much memory each of several processes needs if entities are divided among them, and how long an epoch takes.
 
-    torchrun --standalone --nproc-per-node 4 benchmarks/sharding.py --entities 1000000 --triples 5000000
+    torchrun --standalone --nproc-per-node 4 -m benchmarks shards run --entities 1000000 --triples 5000000
 
 trains on a random graph, which the first process draws and divides, and appends a line to a file: for each process, the peak
 of its resident memory during training, less what it had before it got its triples, beside the estimate of
 ``pykeen-nonsampling plan``.
 
-    python benchmarks/sharding.py --report
+    python -m benchmarks shards report
 
-prints all lines as a table,
+prints all lines as a table, and
 
-    python benchmarks/sharding.py --compare
-
-the results of ``pykeen-nonsampling benchmark --ranks 1,2 --json docs/benchmark/scaling.json``, and
-
-    python benchmarks/sharding.py --project
+    python -m benchmarks shards project
 
 a table of what large graphs would take, computed from counts of bytes and operations.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from datetime import timedelta
@@ -35,16 +30,15 @@ from pykeen.models import model_resolver
 from pykeen.training import training_loop_resolver
 from pykeen.triples import CoreTriplesFactory
 
-from pykeen_nonsampling.cli.timing import reset_peak, resident_bytes
 from pykeen_nonsampling.defaults import model_defaults
-from pykeen_nonsampling.distributed.group import Ranks, join
+from pykeen_nonsampling.distributed.group import Group, join
 from pykeen_nonsampling.distributed.shards import divide
 from pykeen_nonsampling.memory.dry_run import outline as outline_model
 from pykeen_nonsampling.memory.task import Counts
 from pykeen_nonsampling.memory.traffic import estimate_traffic
 
-RESULTS = Path(__file__).parents[1] / "docs" / "benchmark"
-FILE = RESULTS / "sharding.jsonl"
+from .peak import reset_peak, resident_bytes
+from .results import add_row, file_option, read_rows
 
 
 def draw(entities: int, relations: int, triples: int) -> CoreTriplesFactory:
@@ -59,11 +53,11 @@ def draw(entities: int, relations: int, triples: int) -> CoreTriplesFactory:
     return CoreTriplesFactory(torch.stack(columns, dim=-1), entities, relations)
 
 
-def measure(ranks: Ranks, model: str, loop: str, dim: int, epochs: int, sizes: tuple[int, int, int]) -> dict[str, Any]:
+def measure(group: Group, model: str, loop: str, dim: int, epochs: int, sizes: tuple[int, int, int]) -> dict[str, Any]:
     """Train for some epochs, and return what it took in this process."""
     before = resident_bytes("VmRSS")
     began = time.perf_counter()
-    shard = divide(draw(*sizes) if ranks.is_first else None, ranks)
+    shard = divide(draw(*sizes) if group.is_first else None, group)
     divided = time.perf_counter() - began
     reading = resident_bytes("VmHWM") - before
     reset_peak()
@@ -92,7 +86,7 @@ def measure(ranks: Ranks, model: str, loop: str, dim: int, epochs: int, sizes: t
     )
 
 
-def report(rows: list[dict[str, Any]]) -> None:
+def print_table(rows: list[dict[str, Any]]) -> None:
     """Print a table in Markdown."""
     click.echo(
         "| entities | triples | model | training loop | processes | memory of each | estimate | sent per epoch | epoch |"
@@ -109,19 +103,6 @@ def report(rows: list[dict[str, Any]]) -> None:
         )
 
 
-def compare() -> None:
-    """Print both ways beside each other, as a table in Markdown."""
-    found = json.loads((RESULTS / "scaling.json").read_text(encoding="utf-8"))
-    click.echo("| model | d | processes | | epoch | speed-up | efficiency | sent per epoch | memory of each |")
-    click.echo("|---|---|---|---|---|---|---|---|---|")
-    for row in found["results"]:
-        click.echo(
-            f"| {row['model']} | {row['dim']} | {row['processes']} | {row['way']} | {row['epoch_seconds']:.2f} s | "
-            f"{row['speedup']:.2f} | {row['efficiency']:.0%} | {row['sent_bytes'] / 1e6:.1f} MB | "
-            f"{row['peak_bytes'] / 1e6:.0f} MB |"
-        )
-
-
 #: Graphs that are too large to be tried here: their entities, relations and training triples
 LARGE = {"Wikidata5M": (4_594_485, 822, 20_614_279), "Freebase-86M": (86_054_151, 14_824, 304_727_650)}
 
@@ -135,6 +116,45 @@ CORES, OPERATIONS, VISITS, BANDWIDTH = 16, 100e9, 1e6, 1e9
 DIM = 128
 
 
+FILE = file_option("sharding.jsonl")
+
+
+@click.group(name="shards")
+def command() -> None:
+    """Measure training with divided entities."""
+
+
+@command.command()
+@click.option("--entities", type=int, default=1_000_000, show_default=True)
+@click.option("--relations", type=int, default=100, show_default=True)
+@click.option("--triples", type=int, default=5_000_000, show_default=True)
+@click.option("--model", default="DistMult", show_default=True)
+@click.option("--loop", default="nonsampling", show_default=True)
+@click.option("--dim", type=int, default=32, show_default=True)
+@click.option("--epochs", type=int, default=2, show_default=True)
+@FILE
+def run(entities: int, relations: int, triples: int, model: str, loop: str, dim: int, epochs: int, file: Path) -> None:
+    """Train in the processes that torchrun has started, and add the result."""
+    logging.disable(logging.WARNING)
+    with join(timeout=timedelta(minutes=30)) as group:
+        # what exists once per process, such as libraries and compiled loops, does not count
+        measure(group, model, loop, 4, 1, (1000, 3, 5000))
+        reset_peak()
+        each = group.all_of(measure(group, model, loop, dim, epochs, (entities, relations, triples)))
+        if group.is_first:
+            row = dict(entities=entities, relations=relations, triples=triples, model=model, loop=loop, dim=dim, each=each)
+            add_row(file, row)
+            print_table([row])
+
+
+@command.command()
+@FILE
+def report(file: Path) -> None:
+    """Print all results as a table in Markdown."""
+    print_table(read_rows(file))
+
+
+@command.command()
 def project() -> None:
     """Print what large graphs would take in the closed world, as a table in Markdown."""
     # each thread has buffers of its own
@@ -159,52 +179,3 @@ def project() -> None:
                 f"{memory / 1e9:,.0f} GB | {seconds:.1f} s | {sent / 1e9:.1f} GB | {sent / BANDWIDTH:.1f} s | "
                 f"{seconds + sent / BANDWIDTH:.1f} s |"
             )
-
-
-@click.command()
-@click.option("--entities", type=int, default=1_000_000, show_default=True)
-@click.option("--relations", type=int, default=100, show_default=True)
-@click.option("--triples", type=int, default=5_000_000, show_default=True)
-@click.option("--model", default="DistMult", show_default=True)
-@click.option("--loop", default="nonsampling", show_default=True)
-@click.option("--dim", type=int, default=32, show_default=True)
-@click.option("--epochs", type=int, default=2, show_default=True)
-@click.option("--file", type=click.Path(path_type=Path), default=FILE, show_default=True, help="Where to add the result.")
-@click.option("--report", "only_report", is_flag=True, help="Print all results, and measure nothing.")
-@click.option("--compare", "only_compare", is_flag=True, help="Print both ways beside each other, and measure nothing.")
-@click.option("--project", "only_project", is_flag=True, help="Print what large graphs would take, and measure nothing.")
-def main(
-    entities: int,
-    relations: int,
-    triples: int,
-    model: str,
-    loop: str,
-    dim: int,
-    epochs: int,
-    file: Path,
-    only_report: bool,
-    only_compare: bool,
-    only_project: bool,
-) -> None:
-    """Measure a training with divided entities."""
-    if only_compare or only_project:
-        (compare if only_compare else project)()
-        return
-    if only_report:
-        report([json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()])
-        return
-    logging.disable(logging.WARNING)
-    with join(timeout=timedelta(minutes=30)) as ranks:
-        # what exists once per process, such as libraries and compiled loops, does not count
-        measure(ranks, model, loop, 4, 1, (1000, 3, 5000))
-        reset_peak()
-        each = ranks.all_of(measure(ranks, model, loop, dim, epochs, (entities, relations, triples)))
-        if ranks.is_first:
-            row = dict(entities=entities, relations=relations, triples=triples, model=model, loop=loop, dim=dim, each=each)
-            with file.open("a", encoding="utf-8") as lines:
-                lines.write(f"{json.dumps(row)}\n")
-            report([row])
-
-
-if __name__ == "__main__":
-    main()
