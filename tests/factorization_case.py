@@ -16,7 +16,6 @@ from pykeen.triples import CoreTriplesFactory
 from pykeen.triples.weights import LossWeighter
 from pykeen.typing import LABEL_HEAD, LABEL_TAIL, RANK_OPTIMISTIC, RANK_PESSIMISTIC
 from steps import TOLERANCE, Allocations, assert_first_step_equals
-from sweeps import training_with
 from weights import UNIFORM, WEIGHTED, QueryWeighter, TripleWeighter, weigh_by_everything
 
 from pykeen_nonsampling import (
@@ -237,13 +236,13 @@ class FactorizationTestCase:
             factorization_kwargs=self.factorization_kwargs,
             loss_weighter=weighter,
         )
-        with training_with(sweep, memory_budget):
-            assert_first_step_equals(
-                loop,
-                factory,
-                lambda: enumerated_loss(model, factory, factorization, model.loss, label_smoothing, weighter),
-                label_smoothing=label_smoothing,
-            )
+        assert_first_step_equals(
+            loop,
+            factory,
+            lambda: enumerated_loss(model, factory, factorization, model.loss, label_smoothing, weighter),
+            sweep=(sweep, memory_budget),
+            label_smoothing=label_smoothing,
+        )
 
     @pytest.mark.parametrize(
         ("sweep", "memory_budget", "target", "label_smoothing", "weighter", "loss_kwargs"),
@@ -309,13 +308,13 @@ class FactorizationTestCase:
             loss_weighter=weighter,
         )
         targets = ("tail", "head") if target == "both" else (target,)
-        with training_with(sweep, memory_budget):
-            assert_first_step_equals(
-                loop,
-                factory,
-                lambda: enumerated_local_loss(model, factory, factorization, model.loss, targets, label_smoothing, weighter),
-                label_smoothing=label_smoothing,
-            )
+        assert_first_step_equals(
+            loop,
+            factory,
+            lambda: enumerated_local_loss(model, factory, factorization, model.loss, targets, label_smoothing, weighter),
+            sweep=(sweep, memory_budget),
+            label_smoothing=label_smoothing,
+        )
 
 
 class TrilinearTestCase(FactorizationTestCase):

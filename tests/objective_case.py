@@ -12,7 +12,7 @@ from enumeration import enumerated_queries
 from factorization_case import DistMultCase, make_model
 from graphs import GRAPHS, PECULIAR
 from steps import TOLERANCE, assert_first_step_equals
-from sweeps import PLAIN, training_with
+from sweeps import PLAIN
 from torch import Tensor
 from weights import UNIFORM, WEIGHTED, QueryWeighter
 
@@ -124,8 +124,9 @@ class ObjectiveTestCase:
                 cost=lambda *query: self.enumerate_cost(*query, label_smoothing=smoothing),
             )
 
-        with training_with(sweep, memory_budget):
-            assert_first_step_equals(loop, factory, enumerate_loss, self.tolerance, label_smoothing=smoothing)
+        assert_first_step_equals(
+            loop, factory, enumerate_loss, self.tolerance, sweep=(sweep, memory_budget), label_smoothing=smoothing
+        )
 
     def test_closed_world_refuses_what_needs_queries(self) -> None:
         model = make_model(PECULIAR, DistMultCase)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from pykeen.training.callbacks import TrainingCallback
 from pykeen.triples import CoreTriplesFactory
+from sweeps import training_with
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -38,11 +39,14 @@ def assert_first_step_equals(
     factory: CoreTriplesFactory,
     enumerate_loss: Callable[[], Tensor],
     tolerance: Mapping[str, float] = TOLERANCE,
+    *,
+    sweep: tuple[str, int | None],
     **kwargs: Any,
 ) -> None:
-    """Check the loss and the gradients of the first step of a training loop."""
+    """Check the loss and the gradients of the first step of a training loop, computed by a sweep with a memory budget."""
     recorder = Recorder()
-    losses = loop.train(factory, num_epochs=1, callbacks=recorder, use_tqdm=False, **kwargs)
+    with training_with(*sweep):
+        losses = loop.train(factory, num_epochs=1, callbacks=recorder, use_tqdm=False, **kwargs)
     assert losses is not None
     loop.model.load_state_dict(recorder.states[0])
     loop.model.zero_grad()

@@ -12,7 +12,7 @@ from pykeen_nonsampling.sweeps.numba.sweep import FusedSweep
 from pykeen_nonsampling.sweeps.plain import PlainSweep
 from pykeen_nonsampling.sweeps.problem import Gradients, Problem, Sweep
 from pykeen_nonsampling.sweeps.products import GatherProducts, SparseProducts
-from pykeen_nonsampling.training import loop
+from pykeen_nonsampling.training import loop, run
 
 
 class OnlyFusedSweep(FusedSweep):
@@ -54,6 +54,7 @@ def training_with(sweep: str, memory_budget: int | None) -> Iterator[None]:
         return solve
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "fastest_sweep", make)
+        for module in (loop, run):
+            patch.setattr(module, "fastest_sweep", make)
         yield
     assert count, "the training has not used the sweep"

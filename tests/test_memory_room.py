@@ -97,7 +97,7 @@ class TestModels:
             monkeypatch.setattr(room, "free_memory", lambda _, free=free: free)
             largest = sum(size <= free for size in sizes)
             with pytest.raises(ValueError, match=rf"{model.__name__} with 24 dimensions needs about") as info:
-                self.check(model)
+                self.check(model, memory_budget=1)
             advice = f"Use at most {largest} dimensions, e.g. model_kwargs=dict(embedding_dim={largest}); cf. "
             assert advice in str(info.value)
             assert f"only {format_bytes(free)} are free" in str(info.value)
@@ -109,7 +109,7 @@ class TestModels:
     def test_no_dimension_fits(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(room, "free_memory", lambda _: self.sizes(DistMult)[0] - 1)
         with pytest.raises(ValueError, match="No number of dimensions is small enough, so use a smaller graph, or another"):
-            self.check(DistMult)
+            self.check(DistMult, memory_budget=1)
 
     def test_a_budget_of_ones_own_counts(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(room, "free_memory", lambda _: self.size(DistMult, 256) + 1000)

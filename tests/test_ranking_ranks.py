@@ -10,7 +10,7 @@ from graphs import make_factory
 from pykeen.models import DistMult
 from torch import Tensor
 
-from pykeen_nonsampling.distributed.placement import Alone
+from pykeen_nonsampling.distributed.group import Group
 from pykeen_nonsampling.ranking import candidates, ranks
 from pykeen_nonsampling.ranking.candidates import Scorer
 from pykeen_nonsampling.ranking.ranks import Ranking
@@ -95,7 +95,7 @@ def test_are_those_of_the_definition(
         triples = triples[~excluded[triples[:, [0, 2]]].any(dim=1)]
     scorer = Scorer.of(model)
     end = scorer.end(target, triples[:0] if known is None else known)
-    ranking = Ranking(end, scorer.turn(target, triples), filtered, excluded, Alone(NUM_ENTITIES).group)
+    ranking = Ranking(end, scorer.turn(target, triples), filtered, excluded, Group())
     progress = Progress()
     with torch.inference_mode():
         result = ranking.run(rows, progress)
@@ -110,5 +110,5 @@ def test_are_those_of_the_definition(
 
 def test_no_triples(model: DistMult) -> None:
     triples, scorer = draw_triples(0, seed=0), Scorer.of(model)
-    ranking = Ranking(scorer.end("tail", triples), triples, False, None, Alone(NUM_ENTITIES).group)
+    ranking = Ranking(scorer.end("tail", triples), triples, False, None, Group())
     assert ranking.run(10, Progress()).optimistic.shape == (0,)

@@ -21,6 +21,7 @@ from pykeen_nonsampling.sweeps.choice import fastest_sweep
 from pykeen_nonsampling.sweeps.numba.sweep import FusedSweep
 from pykeen_nonsampling.sweeps.plain import PlainSweep
 from pykeen_nonsampling.training import loop as loop_module
+from pykeen_nonsampling.training import run
 
 
 class TestFastestSweep:
@@ -57,7 +58,8 @@ class TestFastestSweep:
             made.append(weakref.ref(sweep))
             return sweep
 
-        monkeypatch.setattr(loop_module, "fastest_sweep", make)
+        for module in (loop_module, run):
+            monkeypatch.setattr(module, "fastest_sweep", make)
         training = Nations().training
         loop = world.loop(model=DistMult(triples_factory=training, loss=NonSamplingLoss()), triples_factory=training)
         loop.train(training, num_epochs=2, use_tqdm=False)
