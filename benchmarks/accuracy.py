@@ -35,13 +35,10 @@ import torch
 from pykeen.datasets import get_dataset
 from pykeen.pipeline import PipelineResult, pipeline
 
-METRICS = {
-    "mrr": "both.realistic.inverse_harmonic_mean_rank",
-    "hits_at_1": "both.realistic.hits_at_1",
-    "hits_at_3": "both.realistic.hits_at_3",
-    "hits_at_10": "both.realistic.hits_at_10",
-    "mean_rank": "both.realistic.arithmetic_mean_rank",
-}
+from pykeen_nonsampling.ranking.metrics import get_metrics
+
+#: The names of metrics in files
+RECORDED = {"MRR": "mrr", "Hits@1": "hits_at_1", "Hits@3": "hits_at_3", "Hits@10": "hits_at_10", "MR": "mean_rank"}
 DATASETS = {"fb15k237": "FB15k-237", "wn18rr": "WN18RR"}
 MODELS = ("DistMult", "SimplE", "ComplEx", "TransE", "RotatE", "RESCAL")
 #: The MRR that others report: Li et al. (2021), the best without sampling, and LibKGE (https://github.com/uma-pi1/kge)
@@ -80,7 +77,7 @@ def run(configuration: Mapping[str, Any], seed: int, testing: bool) -> PipelineR
 
 def summarize(result: PipelineResult) -> dict[str, float]:
     """Collect the metrics and the seconds of training."""
-    summary = {name: round(float(result.get_metric(key)), 4) for name, key in METRICS.items()}
+    summary = {RECORDED[name]: round(value, 4) for name, value in get_metrics(result).items()}
     return {**summary, "training_seconds": round(result.train_seconds, 1)}
 
 

@@ -12,7 +12,7 @@ from pykeen.datasets import Nations, dataset_resolver
 from pykeen.datasets.base import PathDataset
 
 from pykeen_nonsampling.cli import main
-from pykeen_nonsampling.cli.compare import METRICS
+from pykeen_nonsampling.ranking.metrics import METRICS
 
 SMALL = ["--dim", "8", "--epochs", "20", "--slcwa-epochs", "2", "--num-negatives", "2", "--seeds", "2"]
 TINY = ["--dim", "4", "--epochs", "2", "--slcwa-epochs", "1", "--num-negatives", "1", "--seeds", "1"]

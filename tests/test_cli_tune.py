@@ -22,7 +22,7 @@ from pykeen.training import NonFiniteLossError
 from pykeen_nonsampling import tuning
 from pykeen_nonsampling.cli import main
 from pykeen_nonsampling.memory import room
-from pykeen_nonsampling.tuning import LAST, METRICS, Graph, Space, Tuner
+from pykeen_nonsampling.tuning import LAST, REPORTED, Graph, Space, Tuner
 
 SPLITS = ("training", "validation", "testing")
 SMALL = ["--dataset", "nations", "--dim", "16", "--epochs", "24"]
@@ -78,9 +78,9 @@ class TestResult:
         metadata = json.loads((output / "best.json").read_text())["metadata"]
         assert metadata["validation"]["MRR"] == pytest.approx(read(output)["MRR"].max())
         for name in ("validation", "test", "default"):
-            values = [f"{metadata[name][metric]:.3f}" for metric in METRICS]
+            values = [f"{metadata[name][metric]:.3f}" for metric in REPORTED]
             assert any(line.split()[-len(values) :] == values for line in result.output.splitlines())
-        assert set(metadata["test"]) == set(METRICS)
+        assert set(metadata["test"]) == set(REPORTED)
 
     def test_best_is_valid_for_pykeen_and_leaves_nothing_open(self, found: tuple[Path, Result]) -> None:
         path = found[0] / "best.json"
@@ -94,7 +94,7 @@ class TestResult:
         output, _ = found
         again = pipeline_from_path(output / "best.json", use_tqdm=False)
         metadata = json.loads((output / "best.json").read_text())["metadata"]
-        assert again.get_metric(METRICS["MRR"]) == pytest.approx(metadata["test"]["MRR"])
+        assert again.get_metric("mrr") == pytest.approx(metadata["test"]["MRR"])
         saved = torch.load(output / "model" / "trained_model.pkl", weights_only=False)
         for ours, theirs in zip(saved.parameters(), again.model.parameters(), strict=True):
             assert torch.allclose(ours, theirs)

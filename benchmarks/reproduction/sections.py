@@ -11,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 
+from ..accuracy import RECORDED
 from ..quality import LEVELS
 from . import paper
 from .plan import DEFAULTS, LOOPS, REPORT_PARTS, SAMPLED, display_name, find_configuration
@@ -19,15 +20,6 @@ from .statistics import speed, spread, summarize
 
 #: The level of significance in the paper
 SIGNIFICANT = 0.01
-
-#: The names of metrics among the results of a configuration, by column
-RECORDED_METRICS: Mapping[str, str] = {
-    "MRR": "mrr",
-    "MR": "mean_rank",
-    "Hits@10": "hits_at_10",
-    "Hits@3": "hits_at_3",
-    "Hits@1": "hits_at_1",
-}
 
 
 @dataclass(frozen=True)
@@ -122,7 +114,7 @@ def _shipped_row(table: pd.DataFrame, dataset: str, model: str, loop: str) -> li
     if found is None:
         return []
     results = found[1]["metadata"]["results"]
-    means = {metric: fmean(results[name]) for metric, name in RECORDED_METRICS.items()}
+    means = {metric: fmean(results[name]) for metric, name in RECORDED.items()}
     dim, seconds_ = found[1]["pipeline"]["model_kwargs"]["embedding_dim"], fmean(results["training_seconds"])
     return [
         [

@@ -17,11 +17,11 @@ from pykeen.triples import CoreTriplesFactory, TriplesFactory
 from typing_extensions import override
 
 from pykeen_nonsampling._compat import cheap_garbage_collection
-from pykeen_nonsampling.cli.compare import METRICS
 from pykeen_nonsampling.cli.stopwatch import OutOfTime, Stopwatch
 from pykeen_nonsampling.datasets import AllEntities
 from pykeen_nonsampling.defaults import model_defaults
 from pykeen_nonsampling.ranking.evaluator import FactorizedRankBasedEvaluator
+from pykeen_nonsampling.ranking.metrics import get_metrics
 from pykeen_nonsampling.ranking.predict import predict_targets
 
 from ..quality import Quality, QualitySettings
@@ -119,7 +119,7 @@ def _train(run: Training) -> dict[str, Any]:
         return {"failure": str(error) or type(error).__name__}
     steps = math.ceil(graph.training.num_triples / paper.BATCH_SIZE) if run.loop == SAMPLED else 1
     return {
-        **{name: float(ranks.get_metric(metric)) for name, metric in METRICS.items()},
+        **get_metrics(ranks),
         "seconds": watch.seconds,
         "epochs": watch.steps / steps if stopped else len(watch.ends),
         "stopped": stopped,

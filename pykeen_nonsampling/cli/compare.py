@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,18 +14,10 @@ from pykeen.datasets import Dataset, dataset_resolver, get_dataset
 from pykeen.models import model_resolver
 from pykeen.training import NonFiniteLossError
 
+from ..ranking.metrics import METRICS, get_metrics
 from .console import POSITIVE, check_evaluation, check_literals, check_matplotlib, load, lookup, silence
-from .curves import MRR, SECONDS, LearningCurve, plot_curves, train_with_curve
+from .curves import SECONDS, LearningCurve, plot_curves, train_with_curve
 from .files import TRIPLES, check_free, check_triples, check_writable, force_option
-
-#: the column of each metric, and its name in PyKEEN
-METRICS: Mapping[str, str] = {
-    "MRR": MRR,
-    "Hits@1": "both.realistic.hits_at_1",
-    "Hits@3": "both.realistic.hits_at_3",
-    "Hits@10": "both.realistic.hits_at_10",
-    "MR": "both.realistic.arithmetic_mean_rank",
-}
 
 FILES = "comparison.csv", "curves.csv", "comparison.png"
 
@@ -73,7 +64,7 @@ class Comparison:
         )
         if not record:
             return
-        metrics = {column: float(result.get_metric(name)) for column, name in METRICS.items()}
+        metrics = get_metrics(result)
         labels = {"training loop": training_loop, "seed": seed}
         self.runs.append({**labels, **metrics, SECONDS: curve.seconds})
         self.points.extend({**labels, **point} for point in curve.points)

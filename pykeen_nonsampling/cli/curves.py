@@ -14,6 +14,7 @@ from pykeen.triples import CoreTriplesFactory
 from typing_extensions import override
 
 from ..defaults import model_defaults
+from ..ranking.metrics import METRICS
 from .console import make_figure
 from .stopwatch import Stopwatch
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 #: PyKEEN's name of the mean reciprocal rank
-MRR = "both.realistic.inverse_harmonic_mean_rank"
+MRR = METRICS["MRR"]
 SECONDS = "training seconds"
 
 

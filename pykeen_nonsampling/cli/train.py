@@ -23,16 +23,12 @@ from ..distributed.shards import ShardingError, divide
 from ..distributed.state import save_whole_model
 from ..memory.outline import format_bytes
 from ..ranking.evaluator import FactorizedRankBasedEvaluator
+from ..ranking.metrics import get_metrics
 from .console import POSITIVE, silence
-from .curves import MRR
 from .files import check_free, check_writable, force_option
 
-#: The metrics to print, by their names in PyKEEN
-METRICS: Mapping[str, str] = {
-    "MRR": MRR,
-    "Hits@1": "both.realistic.hits_at_1",
-    "Hits@10": "both.realistic.hits_at_10",
-}
+#: The metrics to print
+REPORTED = ("MRR", "Hits@1", "Hits@10")
 
 #: The file for checkpoints, and how many minutes there are between them
 CHECKPOINT, MINUTES = "checkpoint.pt", 5
@@ -165,7 +161,7 @@ def _divide(pipeline: dict[str, Any], output: Path, group: Group) -> None:
 def _conclude(result: PipelineResult, output: Path, group: Group, sharded: bool) -> None:
     """Write the results, and say what was reached."""
     result.save_to_directory(output, save_replicates=not sharded, save_training=not sharded)
-    metrics = ", ".join(f"{name} {result.get_metric(key):.3f}" for name, key in METRICS.items())
+    metrics = ", ".join(f"{name} {value:.3f}" for name, value in get_metrics(result, REPORTED).items())
     click.echo(f"{len(result.losses)} epochs. On the test triples: {metrics}.")
     if group.size > 1:
         sent = format_bytes(result.training_loop.num_bytes)  # type: ignore[attr-defined]

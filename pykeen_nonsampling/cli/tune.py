@@ -18,7 +18,7 @@ from pykeen.models import model_resolver
 from pykeen.triples import TriplesFactory
 from tqdm.auto import tqdm
 
-from ..tuning import LAST, METRICS, Graph, Space, Tuner
+from ..tuning import LAST, REPORTED, Graph, Space, Tuner
 from .console import POSITIVE, check_evaluation, check_literals, lookup, make_figure, silence
 from .files import TRIPLES, check_free, check_triples, check_writable
 
@@ -271,7 +271,7 @@ def _conclude(tuner: Tuner, output: Path, stopped: str | None) -> None:
     if default is not None:
         scale = "" if default.user_attrs["rung"] == LAST else ", on a small scale"
         rows[f"{default.params['model']}, defaults{scale}: validation"] = default.user_attrs["metrics"]
-    click.echo(f"\n{pd.DataFrame(rows, index=list(METRICS)).T.to_string(float_format=lambda x: f'{x:.3f}')}\n")
+    click.echo(f"\n{pd.DataFrame(rows, index=list(REPORTED)).T.to_string(float_format=lambda x: f'{x:.3f}')}\n")
     click.echo(
         "Filtered ranks. Those of test triples leave out validation triples, too, so they are higher on dense graphs.\n"
     )

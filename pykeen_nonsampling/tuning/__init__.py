@@ -8,13 +8,13 @@ configurations, and learns from all of them.
    <https://arxiv.org/abs/1810.05934>`_. MLSys '20.
 """
 
-from .space import LAST, METRICS, RUNGS, Graph, Rung, Space
+from .space import LAST, REPORTED, RUNGS, Graph, Rung, Space
 from .trials import Trials
 from .tuner import Deadline, Tuner
 
 __all__ = [
     "LAST",
-    "METRICS",
+    "REPORTED",
     "RUNGS",
     "Deadline",
     "Graph",

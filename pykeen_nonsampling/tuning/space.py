@@ -28,13 +28,8 @@ from ..memory.dry_run import outline
 from ..memory.outline import Outline
 from ..training import NonSamplingLCWATrainingLoop
 
-#: the column of each metric, and its name in PyKEEN; the first one decides
-METRICS: Mapping[str, str] = {
-    "MRR": "both.realistic.inverse_harmonic_mean_rank",
-    "Hits@1": "both.realistic.hits_at_1",
-    "Hits@3": "both.realistic.hits_at_3",
-    "Hits@10": "both.realistic.hits_at_10",
-}
+#: The metrics of a trial; the first one decides
+REPORTED = ("MRR", "Hits@1", "Hits@3", "Hits@10")
 
 
 class Rung(NamedTuple):

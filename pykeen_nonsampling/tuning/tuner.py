@@ -20,7 +20,8 @@ from pykeen.training import TrainingCallback
 from typing_extensions import override
 
 from ..ranking.evaluator import FactorizedRankBasedEvaluator
-from .space import LAST, METRICS, Space
+from ..ranking.metrics import get_metrics
+from .space import LAST, REPORTED, Space
 from .trials import UNFINISHED, Trials, mrr
 
 #: One in this many trials of a rung goes on to the next one
@@ -211,7 +212,7 @@ class Tuner(Trials):
         configuration = self.space.configure(choice, job.rung)
         trial.set_user_attr("configuration", configuration)
         result = self.train(configuration, choice.inverse, deadline)
-        metrics = {name: float(result.get_metric(key)) for name, key in METRICS.items()}
+        metrics = get_metrics(result, REPORTED)
         weights = json.loads(json.dumps(result.configuration["loss_kwargs"]))
         best = self.best
         if best is None or metrics["MRR"] > mrr(best):
@@ -288,4 +289,4 @@ class Tuner(Trials):
         result = FactorizedRankBasedEvaluator().evaluate(
             model, dataset.testing.mapped_triples, additional_filter_triples=known, use_tqdm=False
         )
-        return {name: float(result.get_metric(key)) for name, key in METRICS.items()}, result
+        return get_metrics(result, REPORTED), result
