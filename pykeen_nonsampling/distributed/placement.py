@@ -150,6 +150,11 @@ class Sharded(Placement):
 
     @override
     def check_loss(self, loss: MomentLoss) -> None:
+        if loss.needs_scores:
+            raise ShardingError(
+                f"{type(loss).__name__} does not work with entities that are divided among processes: each query would have "
+                f"to be scored by all of them. Use loss='nonsampling', or do not divide the entities."
+            )
         if loss.range_weight:
             raise ShardingError(
                 f"range_weight={loss.range_weight} does not work with entities that are divided among processes: each "

@@ -4,19 +4,24 @@ from pykeen.losses import loss_resolver
 
 from .automatic import AutomaticLoss, check_loss, resolve_loss
 from .base import POPULARITY, MomentLoss, UnsavedFunction, as_exponent, describe
-from .objective import Costs, Objective, Scores
+from .objective import AllScores, Costs, Objective, ScoreObjective, Scores
+from .softmax import SoftmaxLoss, SoftmaxObjective
 from .squared import NEGATIVE_WEIGHT, NonSamplingLoss, SquaredObjective
 from .standardized import StandardizedLoss, StandardizedObjective
 
 __all__ = [
     "NEGATIVE_WEIGHT",
     "POPULARITY",
+    "AllScores",
     "AutomaticLoss",
     "Costs",
     "MomentLoss",
     "NonSamplingLoss",
     "Objective",
+    "ScoreObjective",
     "Scores",
+    "SoftmaxLoss",
+    "SoftmaxObjective",
     "SquaredObjective",
     "StandardizedLoss",
     "StandardizedObjective",
@@ -29,4 +34,5 @@ __all__ = [
 
 loss_resolver.register(AutomaticLoss)
 loss_resolver.register(NonSamplingLoss)
+loss_resolver.register(SoftmaxLoss)
 loss_resolver.register(StandardizedLoss)

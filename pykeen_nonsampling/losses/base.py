@@ -17,7 +17,7 @@ from typing_extensions import override
 from ..factorizations.base import Family
 from ..validation import as_number
 from .constants import constant
-from .objective import Objective
+from .objective import AnyObjective
 
 #: From given entities, relations and numbers of positives, shape: (q,) each, to the weights of queries, shape: (q,)
 QueryWeight = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -117,6 +117,9 @@ class MomentLoss(PointwiseLoss, ABC):
     #: The weight c⁻ of a negative; a loss may have it as a parameter
     negative_weight: float | None = 1.0
 
+    #: Whether the objective sees every score, and not only moments of them
+    needs_scores: ClassVar[bool] = False
+
     #: Whether the weight of an answer is that of its whole query, negatives included
     weighs_queries: ClassVar[bool] = False
 
@@ -192,7 +195,7 @@ class MomentLoss(PointwiseLoss, ABC):
         self.duality_weight = as_optional("duality_weight", duality_weight, 0.1, least=0)
 
     @abstractmethod
-    def objective(self, label_smoothing: float = 0.0, num_entities: int | None = None) -> Objective:
+    def objective(self, label_smoothing: float = 0.0, num_entities: int | None = None) -> AnyObjective:
         """Say what scores cost.
 
         :param label_smoothing: the label smoothing that the user trains with

@@ -1,4 +1,4 @@
-"""The interface of objectives."""
+"""The interfaces of objectives: those that need moments of scores, and those that see every score."""
 
 from __future__ import annotations
 
@@ -116,3 +116,70 @@ class Objective(ABC):
             total = self.cost(replace(scores, positives=positives, candidates=candidates))
             gradients = torch.autograd.grad(total, inputs, materialize_grads=True)
         return Costs(total.detach(), *gradients)
+
+
+@dataclass(frozen=True)
+class AllScores:
+    """What an objective that sees every score gets of some whole queries."""
+
+    #: shape: (q, num_candidates), the scores of all candidates
+    scores: Tensor
+    #: shape: (n,), the query of each positive, ascending from 0 to q - 1
+    query_index: Tensor
+    #: shape: (n,), the positives, as columns of the scores
+    answers: Tensor
+    #: shape: (n,), the weights of the positives
+    positive_weights: Tensor | float = 1.0
+    #: shape: (q,), the weights of the queries
+    query_weights: Tensor | float = 1.0
+    #: shape: (num_candidates,), the weights of candidates as negatives, if they differ
+    candidate_weights: Tensor | None = None
+
+    @property
+    def num_answers(self) -> Tensor:
+        """The number of answers of each query, shape: (q,)."""
+        return self.query_index.bincount(minlength=len(self.scores))
+
+    @property
+    def positives(self) -> Tensor:
+        """The scores of the positives, shape: (n,)."""
+        return self.scores[self.query_index, self.answers]
+
+
+class ScoreObjective(ABC):
+    r"""What the scores of queries cost: a function of the scores of all candidates.
+
+    Any function of them is exact, at the price of three products of matrices per block of queries: $S = Q K^\top$, and with
+    the derivatives $D$ in its place, the gradients $D K$ by queries and $D^\top Q$ by keys.
+
+    A subclass defines :meth:`cost`. Its derivatives are computed by automatic differentiation, unless it defines
+    :meth:`differentiate`, too.
+    """
+
+    #: it must see whole queries, which there are none of in the closed world
+    needs_queries: ClassVar[bool] = True
+
+    @abstractmethod
+    def cost(self, x: AllScores) -> Tensor:
+        """Compute the total cost of some whole queries.
+
+        :param x: their scores
+        :return: shape: (), the cost, differentiable with respect to the scores
+        """
+
+    def differentiate(self, x: AllScores) -> Tensor:
+        """Compute the total cost of some whole queries, and put its derivatives in the place of the scores.
+
+        :param x: their scores, which are overwritten
+        :return: shape: (), the cost
+        """
+        with torch.enable_grad():
+            scores = x.scores.detach().requires_grad_()
+            total = self.cost(replace(x, scores=scores))
+            (derivatives,) = torch.autograd.grad(total, [scores], materialize_grads=True)
+        x.scores.copy_(derivatives)
+        return total.detach()
+
+
+#: An objective of either kind
+AnyObjective = Objective | ScoreObjective

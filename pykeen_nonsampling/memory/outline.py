@@ -112,7 +112,7 @@ class Outline:
         """
         device = device or torch.device("cpu")
         counts, task, n = self.counts, self.task, self.counts.num_triples
-        sweep = fastest_sweep(memory_budget)
+        sweep = fastest_sweep(memory_budget, task.scores)
         if counts.num_fetched:
             sweep = ShardedSweep(sweep, Sharding(counts.num_entities, Group()), counts.num_fetched)
         sweeps = [sweep.memory(size) for size in self._sizes(device)]
@@ -160,6 +160,7 @@ class Outline:
                 num_queries=queries,
                 num_answers=answers,
                 num_relations=counts.num_relations,
+                num_candidates=counts.num_entities,
                 width=self.width,
                 itemsize=self.itemsize,
                 relation_bytes=self.relation_features,

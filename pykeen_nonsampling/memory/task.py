@@ -104,6 +104,8 @@ class Task:
     weighted: bool = True
     #: whether candidates in the range of a relation weigh more
     ranges: bool = False
+    #: whether every score is seen, and not only moments of them
+    scores: bool = False
     #: whether the norms of vectors are part of the loss
     regularized: bool = True
     #: the number of tensors, as large as all parameters, that the optimizer keeps: those of Adam
@@ -124,6 +126,7 @@ class Task:
             sides=sides,
             weighted=by_entity or bool(as_exponent(loss.candidate_weight) and not closed_world),
             ranges=bool(loss.range_weight),
+            scores=loss.needs_scores,
             regularized=bool(loss.regularization_weight),
         )
 

@@ -7,16 +7,20 @@ import logging
 
 from .plain import PlainSweep
 from .problem import Sweep
+from .scores import ScoreSweep
 
 logger = logging.getLogger(__name__)
 
 
-def fastest_sweep(memory_budget: int | None = None) -> Sweep:
-    """Choose the fastest sweep: the compiled one, if Numba is installed.
+def fastest_sweep(memory_budget: int | None = None, scores: bool = False) -> Sweep:
+    """Choose the fastest sweep: unless it is for scores, the compiled one, if Numba is installed.
 
     :param memory_budget: the number of bytes for intermediate results. By default, a quarter of what is free.
+    :param scores: whether the objective sees every score
     :return: the sweep
     """
+    if scores:
+        return ScoreSweep(memory_budget)
     if importlib.util.find_spec("numba") is None:
         return PlainSweep(memory_budget)
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 from ..factorizations.moments import ScoreMoments
 from ..free import free_memory
 from ..graph.index import TripleIndex
-from ..losses.objective import Scores
+from ..losses.objective import Objective, Scores
 from .problem import Gradients, Problem, Size, SweepMemory
 from .products import Block, Products, products_for
 from .ranges import RangeProducts
@@ -79,7 +79,7 @@ class PlainSweep:
         :return: the sum, and its gradients, if needed
         """
         given, relations, answers = problem.given, problem.relations, problem.answers
-        candidates, objective = problem.candidates, problem.objective
+        candidates, objective = problem.candidates, cast(Objective, problem.objective)
         products = self.products or products_for(given.device, given.dtype)
         gradients = zero_gradients(problem) if differentiate else None
         total = given.new_zeros(())

@@ -12,7 +12,7 @@ from torch.autograd.function import once_differentiable
 from ..factorizations import Form
 from ..factorizations.moments import Moments
 from ..graph.sides import Side
-from ..losses.objective import Objective
+from ..losses.objective import AnyObjective
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Problem:
     #: how queries are made, facing that side
     form: Form
     #: what their scores cost
-    objective: Objective
+    objective: AnyObjective
     #: shape: (num_entities, k), the features of given entities
     given: Tensor
     #: shape: (num_relations, …), the features of relations
@@ -59,6 +59,7 @@ class Size:
     num_queries: int
     num_answers: int
     num_relations: int
+    num_candidates: int
     #: the largest number of features of an entity, and the bytes of one of them
     width: int
     itemsize: int

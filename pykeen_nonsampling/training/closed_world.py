@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from pykeen.typing import LABEL_TAIL, Target
@@ -16,7 +16,7 @@ from ..graph.batches import Batch
 from ..graph.frequencies import Frequencies
 from ..graph.sides import Side
 from ..losses import MomentLoss
-from ..losses.objective import Objective, Scores
+from ..losses.objective import AnyObjective, Objective, Scores
 from ..losses.weights import weigh_closed_world
 from ..sweeps.problem import Problem, sum_of_costs
 from .loop import FactorizedTrainingLoop
@@ -49,7 +49,7 @@ class NonSamplingTrainingLoop(FactorizedTrainingLoop):
         return (LABEL_TAIL,)
 
     @override
-    def _check_objective(self, objective: Objective) -> None:
+    def _check_objective(self, objective: AnyObjective) -> None:
         if objective.needs_queries:
             raise ValueError(
                 f"{type(objective).__name__} needs to see whole queries, but in the closed world all triples are summed at "
@@ -68,7 +68,7 @@ class NonSamplingTrainingLoop(FactorizedTrainingLoop):
         return batch.share * self.num_entities**2 * self.model.num_relations
 
     @override
-    def _sum(self, run: Run, batch: Batch, features: Features, objective: Objective) -> Tensor:
+    def _sum(self, run: Run, batch: Batch, features: Features, objective: AnyObjective) -> Tensor:
         heads, relations, tails = features
         (side,) = batch.sides
         form, norm_weight = side.face(run.factorization.form), run.loss.duality_weight or 0.0
@@ -80,4 +80,4 @@ class NonSamplingTrainingLoop(FactorizedTrainingLoop):
             candidates=run.factorization.score_moments(heads, relations, tails, run.weights, run.placement.moments),
             query_weights=side.weights.queries,
         )
-        return sum_of_costs(problem, run.sweep) + batch.share * objective.cost(all_triples)
+        return sum_of_costs(problem, run.sweep) + batch.share * cast(Objective, objective).cost(all_triples)

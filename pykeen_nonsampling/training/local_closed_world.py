@@ -17,7 +17,7 @@ from ..graph.batches import Batch
 from ..graph.frequencies import Frequencies
 from ..graph.sides import Side
 from ..losses import MomentLoss
-from ..losses.objective import Objective
+from ..losses.objective import AnyObjective
 from ..losses.weights import weigh_local_closed_world
 from ..sweeps.problem import Problem, sum_of_costs
 from .loop import FactorizedTrainingLoop
@@ -106,7 +106,7 @@ class NonSamplingLCWATrainingLoop(FactorizedTrainingLoop):
             run.factorization.check_head_queries(*all_features)
 
     @override
-    def _sum(self, run: Run, batch: Batch, features: Features, objective: Objective) -> Tensor:
+    def _sum(self, run: Run, batch: Batch, features: Features, objective: AnyObjective) -> Tensor:
         heads, relations, tails = features
         total, norm_weight = heads.new_zeros(()), run.loss.duality_weight or 0.0
         candidates: Moments | None = None
@@ -115,7 +115,7 @@ class NonSamplingLCWATrainingLoop(FactorizedTrainingLoop):
             given, answers = side.ends(heads, tails)
             weights = side.weights.candidates
             # most models have the same features for heads and tails, so one Gram matrix is enough
-            if candidates is None or heads is not tails or weights is not used:
+            if not run.loss.needs_scores and (candidates is None or heads is not tails or weights is not used):
                 candidates, used = run.placement.moments(answers, weights), weights
             form = side.face(run.factorization.form)
             problem = Problem(side, form, objective, given, relations, answers, candidates, norm_weight)

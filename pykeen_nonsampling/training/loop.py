@@ -33,7 +33,8 @@ from ..free import check_memory_budget
 from ..graph.batches import Batch, Batches
 from ..graph.frequencies import Frequencies
 from ..graph.sides import Side
-from ..losses import AutomaticLoss, MomentLoss, Objective, check_loss, resolve_loss
+from ..losses import AutomaticLoss, MomentLoss, check_loss, resolve_loss
+from ..losses.objective import AnyObjective
 from ..losses.penalties import sum_of_norms
 from ..memory.task import Counts, Task
 from ..sweeps.choice import fastest_sweep
@@ -257,7 +258,8 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
                 losses = super()._train(triples_factory=triples_factory, **_compat.with_gradient_clipping(**kwargs))
         finally:
             # the memory of the last one is no longer needed
-            self._run = replace(self._run, sweep=placement.divide_sweep(fastest_sweep(self._run.memory_budget)))
+            run = self._run
+            self._run = replace(run, sweep=placement.divide_sweep(fastest_sweep(run.memory_budget, run.loss.needs_scores)))
             self._hide_from_collector = None
         if losses:
             warn_of_divergence(losses, self.optimizer)
@@ -293,7 +295,7 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
         """The data type of real numbers in the model."""
         return next(x.real.dtype for x in self.model.parameters() if x.is_floating_point() or x.is_complex())
 
-    def _check_objective(self, objective: Objective) -> None:
+    def _check_objective(self, objective: AnyObjective) -> None:
         """Refuse an objective that this training loop cannot use."""
         return
 
@@ -304,7 +306,7 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
         """Return the triples as seen from each end that answers, with all weights."""
 
     @abstractmethod
-    def _sum(self, run: Run, batch: Batch, features: Features, objective: Objective) -> Tensor:
+    def _sum(self, run: Run, batch: Batch, features: Features, objective: AnyObjective) -> Tensor:
         """Sum the costs of positives, and of their share of the negatives.
 
         :param run: what this training knows
@@ -370,7 +372,7 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
 
     def _check(self, run: Run, all_features: Features) -> None:
         """Check the model before its first step, once."""
-        if not self.losses_per_epochs:
+        if not self.losses_per_epochs and not run.loss.needs_scores:
             with torch.no_grad():
                 scores = run.factorization.score_moments(*all_features, moments=run.placement.moments)
             warn_of_large_scores(scores, self.model)

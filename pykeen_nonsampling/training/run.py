@@ -98,7 +98,7 @@ def prepare(
         loss=loss,
         weights=placement.own(weights),
         batch=placement.batch(sides),
-        sweep=placement.divide_sweep(fastest_sweep(room.memory_budget)),
+        sweep=placement.divide_sweep(fastest_sweep(room.memory_budget, loss.needs_scores)),
         memory_budget=room.memory_budget,
     )
 

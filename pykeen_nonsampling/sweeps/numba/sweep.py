@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 from ...factorizations import TrilinearForm
 from ...factorizations.moments import ScoreMoments
 from ...graph.index import TripleIndex
-from ...losses.objective import Costs, Scores
+from ...losses.objective import Costs, Objective, Scores
 from ...losses.squared import SquaredObjective
 from ..plain import PlainSweep, add_norms, zero_gradients
 from ..problem import Gradients, Problem, Size, SweepMemory
@@ -144,7 +144,7 @@ def _solve(
     differentiate: bool,
 ) -> Tensor:
     """Sum what queries cost, and add their gradients: score answers, let the objective see the scores, and visit again."""
-    objective, total = problem.objective, problem.given.new_zeros(())
+    objective, total = cast(Objective, problem.objective), problem.given.new_zeros(())
     weights = arrays.order.sort_weights(problem.side.weights, problem.side.index)
     for rows in blocks:
         total += arrays.visit(rows, kernels.SCORE, slopes, problem.norm_weight)
