@@ -40,7 +40,7 @@ from pykeen_nonsampling.factorizations import Family
 from pykeen_nonsampling.free import free_memory
 from pykeen_nonsampling.graph.frequencies import Frequencies
 from pykeen_nonsampling.hpo import LEARNING_RATES, loss_ranges
-from pykeen_nonsampling.losses import MomentLoss
+from pykeen_nonsampling.losses import FactorizedLoss
 from pykeen_nonsampling.losses.automatic import choose_loss
 from pykeen_nonsampling.memory.dry_run import outline
 from pykeen_nonsampling.training import FactorizedTrainingLoop
@@ -223,7 +223,7 @@ class Quality:
         """What to search of these losses."""
         training = self._datasets[False].training
         return {
-            loop: loss_ranges(_class(loop), cast(MomentLoss, loss_resolver.make(loss)), training, self._family)
+            loop: loss_ranges(_class(loop), cast(FactorizedLoss, loss_resolver.make(loss)), training, self._family)
             for loop, loss in self._losses.items()
         }
 

@@ -7,7 +7,7 @@ the same number to all scores of a query changes nothing.
 
 from pykeen.pipeline import pipeline
 
-from pykeen_nonsampling import MomentLoss, Objective
+from pykeen_nonsampling import FactorizedLoss, Objective
 
 
 class CenteredObjective(Objective):
@@ -29,7 +29,7 @@ class CenteredObjective(Objective):
         return positives.sum() + (scores.query_weights * spread).sum()
 
 
-class CenteredLoss(MomentLoss):
+class CenteredLoss(FactorizedLoss):
     """The loss that PyKEEN gets to see."""
 
     def __init__(self, negative_weight=0.1, **kwargs):

@@ -11,7 +11,7 @@ sys.meta_path.insert(0, PyKEENFirst())
 if TYPE_CHECKING:
     from .datasets import AllEntities, SyntheticGraph
     from .factorizations import Factorization, Moments, NotDecomposableError, factorization_resolver
-    from .losses import MomentLoss, NonSamplingLoss, StandardizedLoss
+    from .losses import FactorizedLoss, NonSamplingLoss, StandardizedLoss
     from .losses.objective import Objective
     from .ranking.evaluator import FactorizedRankBasedEvaluator
     from .ranking.predict import predict_targets
@@ -21,7 +21,7 @@ _MODULES = {
     "AllEntities": "datasets",
     "Factorization": "factorizations",
     "FactorizedRankBasedEvaluator": "ranking.evaluator",
-    "MomentLoss": "losses",
+    "FactorizedLoss": "losses",
     "Moments": "factorizations",
     "NonSamplingLCWATrainingLoop": "training",
     "NonSamplingLoss": "losses",
@@ -37,8 +37,8 @@ _MODULES = {
 __all__ = [
     "AllEntities",
     "Factorization",
+    "FactorizedLoss",
     "FactorizedRankBasedEvaluator",
-    "MomentLoss",
     "Moments",
     "NonSamplingLCWATrainingLoop",
     "NonSamplingLoss",

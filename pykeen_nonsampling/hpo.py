@@ -23,7 +23,7 @@ from .defaults import OPTIMIZATION, complete_loss, complete_model, is_ours
 from .factorizations import Family, NotDecomposableError
 from .free import free_memory
 from .graph.frequencies import Frequencies
-from .losses import AutomaticLoss, MomentLoss
+from .losses import AutomaticLoss, FactorizedLoss
 from .losses.automatic import choose_loss
 from .memory.dry_run import outline
 from .memory.outline import Outline, format_bytes
@@ -81,7 +81,7 @@ def known_losses() -> list[str]:
 
 
 def loss_ranges(
-    training_loop: type[FactorizedTrainingLoop], loss: MomentLoss, factory: CoreTriplesFactory, family: Family
+    training_loop: type[FactorizedTrainingLoop], loss: FactorizedLoss, factory: CoreTriplesFactory, family: Family
 ) -> dict[str, Any]:
     """Derive what to search of a loss from the graph and the family of the model.
 

@@ -11,7 +11,7 @@ from pykeen.triples import CoreTriplesFactory
 from pykeen.triples.weights import LossWeighter
 from torch import Tensor
 
-from pykeen_nonsampling import Factorization, MomentLoss, NonSamplingLoss
+from pykeen_nonsampling import Factorization, FactorizedLoss, NonSamplingLoss
 from pykeen_nonsampling.factorizations.features import features
 from pykeen_nonsampling.losses import as_exponent
 
@@ -38,7 +38,7 @@ def enumerated_scores(model: ERModel, factorization: Factorization) -> Tensor:
     return factorization.transform(scores).view(model.num_entities, model.num_relations, model.num_entities)
 
 
-def enumerated_weights(name: str, loss: MomentLoss, ids: Tensor, size: int) -> Tensor:
+def enumerated_weights(name: str, loss: FactorizedLoss, ids: Tensor, size: int) -> Tensor:
     """Weigh entities or relations by their numbers of triples, as the loss says."""
     counts = torch.tensor([sum(i == x for i in ids.tolist()) for x in range(size)], dtype=torch.double)
     weight = as_exponent(getattr(loss, name))
@@ -80,7 +80,7 @@ def enumerated_loss(
     return total + model.collect_regularization_term()
 
 
-def enumerated_regularization(model: ERModel, observed: Tensor, loss: MomentLoss) -> Tensor | float:
+def enumerated_regularization(model: ERModel, observed: Tensor, loss: FactorizedLoss) -> Tensor | float:
     """Compute the norms of the vectors of observed triples, one by one."""
     if not loss.regularization_weight:
         # a representation's own regularizer would count each call
@@ -97,7 +97,7 @@ def enumerated_regularization(model: ERModel, observed: Tensor, loss: MomentLoss
 
 
 def enumerated_duality(
-    model: ERModel, observed: Tensor, factorization: Factorization, loss: MomentLoss, targets: Sequence[str]
+    model: ERModel, observed: Tensor, factorization: Factorization, loss: FactorizedLoss, targets: Sequence[str]
 ) -> Tensor | float:
     """Compute the norms of queries and answers of observed triples, one by one."""
     if not loss.duality_weight:
@@ -123,7 +123,7 @@ def enumerated_queries(
     model: ERModel,
     factory: CoreTriplesFactory,
     factorization: Factorization,
-    loss: MomentLoss,
+    loss: FactorizedLoss,
     cost: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor],
     targets: Sequence[str] = ("tail", "head"),
     weighter: LossWeighter | None = None,
@@ -215,6 +215,27 @@ def standardized_cost(
         z = (scores[answer] - mean) / (u * (scores[ranked] - mean).square()).sum().sqrt()
         costs.append(positive_weights[answer] * (1 + (sharpness * (margin - z)).exp()).log() / sharpness)
     return anchors + query_weight * torch.stack(costs).sum()
+
+
+def softmax_cost(
+    scores: Tensor,
+    positive: Tensor,
+    positive_weights: Tensor,
+    query_weight: Tensor,
+    candidate_weights: Tensor,
+    *,
+    scale: float = 1.0,
+    filtered: bool = False,
+) -> Tensor:
+    """Compute the cross-entropy of one query: each answer among all candidates, or among the negatives."""
+    costs = []
+    for answer in positive.nonzero().squeeze(dim=-1):
+        among = ~positive if filtered else torch.ones_like(positive)
+        among[answer] = True
+        # all exponents relative to the answer
+        sum_of_all = (candidate_weights[among] * (scale * (scores[among] - scores[answer])).exp()).sum()
+        costs.append(positive_weights[answer] * sum_of_all.log())
+    return query_weight * torch.stack(costs).mean()
 
 
 def enumerated_local_loss(

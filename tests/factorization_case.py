@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import pytest
 import torch
-from enumeration import all_triples, enumerated_local_loss, enumerated_loss, enumerated_scores
+from enumeration import (
+    all_triples,
+    enumerated_local_loss,
+    enumerated_loss,
+    enumerated_queries,
+    enumerated_scores,
+    softmax_cost,
+)
 from graphs import PECULIAR, WIDE
 from pykeen.evaluation import RankBasedEvaluator
 from pykeen.models import ERModel
@@ -28,6 +36,7 @@ from pykeen_nonsampling import (
 )
 from pykeen_nonsampling.factorizations import DistMultFactorization, Form, TrilinearForm, factorize
 from pykeen_nonsampling.factorizations.features import features
+from pykeen_nonsampling.losses import SoftmaxLoss
 
 
 def make_model(factory: CoreTriplesFactory, case: type[FactorizationTestCase], **kwargs: Any) -> ERModel:
@@ -314,6 +323,44 @@ class FactorizationTestCase:
             lambda: enumerated_local_loss(model, factory, factorization, model.loss, targets, label_smoothing, weighter),
             sweep=(sweep, memory_budget),
             label_smoothing=label_smoothing,
+        )
+
+    @pytest.mark.parametrize(
+        ("memory_budget", "target", "weighter", "loss_kwargs"),
+        [
+            (None, "both", None, {}),
+            (1, "tail", QueryWeighter(), dict(filtered=True, scale=0.7, regularization_weight=0.3, duality_weight=0.4)),
+            (1, "head", None, dict(query_weight=0.5, candidate_weight=0.7, reduction="mean", **WEIGHTED)),
+        ],
+        ids=["uniform", "tail, filtered", "head, weighted"],
+    )
+    def test_softmax_and_gradients_equal_enumeration(
+        self,
+        memory_budget: int | None,
+        factory: CoreTriplesFactory,
+        model: ERModel,
+        factorization: Factorization,
+        target: str,
+        weighter: LossWeighter | None,
+        loss_kwargs: Mapping[str, Any],
+    ) -> None:
+        if factorization.family.is_distance:
+            loss_kwargs = {**loss_kwargs, "duality_weight": 0.0}  # refused, cf. test_errors
+        loss = model.loss = SoftmaxLoss(positive_weight=1.5, **{**UNIFORM, **loss_kwargs})
+        loop = NonSamplingLCWATrainingLoop(
+            model=model,
+            triples_factory=factory,
+            target=target,
+            factorization_kwargs=self.factorization_kwargs,
+            loss_weighter=weighter,
+        )
+        targets = ("tail", "head") if target == "both" else (target,)
+        cost = partial(softmax_cost, scale=loss.scale, filtered=loss.filtered)
+        assert_first_step_equals(
+            loop,
+            factory,
+            lambda: enumerated_queries(model, factory, factorization, loss, cost, targets, weighter),
+            sweep=("scores", memory_budget),
         )
 
 

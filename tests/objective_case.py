@@ -16,7 +16,7 @@ from sweeps import PLAIN
 from torch import Tensor
 from weights import UNIFORM, WEIGHTED, QueryWeighter
 
-from pykeen_nonsampling import MomentLoss, NonSamplingLCWATrainingLoop, NonSamplingTrainingLoop, Objective
+from pykeen_nonsampling import FactorizedLoss, NonSamplingLCWATrainingLoop, NonSamplingTrainingLoop, Objective
 from pykeen_nonsampling.factorizations import ScoreMoments, factorize
 from pykeen_nonsampling.losses.objective import Scores
 
@@ -28,7 +28,7 @@ IN_RANGE: dict[str, Any] = dict(**BY_ALL, range_weight=0.8)
 class ObjectiveTestCase:
     """An objective equals its definition in terms of all candidates' scores, in value and gradient."""
 
-    loss_cls: ClassVar[type[MomentLoss]]
+    loss_cls: ClassVar[type[FactorizedLoss]]
     loss_kwargs: ClassVar[Mapping[str, Any]] = {}
     #: the label smoothing to test with
     label_smoothing: ClassVar[float] = 0.1
@@ -56,7 +56,7 @@ class ObjectiveTestCase:
         """
         raise NotImplementedError
 
-    def make_loss(self, **kwargs: Any) -> MomentLoss:
+    def make_loss(self, **kwargs: Any) -> FactorizedLoss:
         return self.loss_cls(**{**UNIFORM, **self.loss_kwargs, **kwargs})
 
     @staticmethod

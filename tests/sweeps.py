@@ -12,6 +12,7 @@ from pykeen_nonsampling.sweeps.numba.sweep import FusedSweep
 from pykeen_nonsampling.sweeps.plain import PlainSweep
 from pykeen_nonsampling.sweeps.problem import Gradients, Problem, Sweep
 from pykeen_nonsampling.sweeps.products import GatherProducts, SparseProducts
+from pykeen_nonsampling.sweeps.scores import ScoreSweep
 from pykeen_nonsampling.training import loop, run
 
 
@@ -29,8 +30,9 @@ PLAIN: dict[str, Callable[[int | None], Sweep]] = {
     "gather": lambda memory_budget: PlainSweep(memory_budget, GatherProducts()),
 }
 
-#: All sweeps, from the memory budget; the last one only for trilinear forms without ranges
-SWEEPS: dict[str, Callable[[int | None], Sweep]] = {**PLAIN, "fused": OnlyFusedSweep}
+#: All sweeps, from the memory budget: the compiled loops are only for trilinear forms without ranges, and the last one for
+#: objectives that see every score
+SWEEPS: dict[str, Callable[[int | None], Sweep]] = {**PLAIN, "fused": OnlyFusedSweep, "scores": ScoreSweep}
 
 
 @contextmanager
@@ -43,7 +45,8 @@ def training_with(sweep: str, memory_budget: int | None) -> Iterator[None]:
     """
     count = 0
 
-    def make(_: int | None = None) -> Sweep:
+    def make(_: int | None = None, scores: bool = False) -> Sweep:
+        assert scores == (sweep == "scores")
         made = SWEEPS[sweep](memory_budget)
 
         def solve(problem: Problem, differentiate: bool) -> tuple[Tensor, Gradients | None]:

@@ -129,7 +129,7 @@ def test_losses_that_need_scores_are_refused() -> None:
         def objective(self, label_smoothing: float = 0.0, num_entities: int | None = None) -> Objective:
             return SquaredObjective()
 
-    with pytest.raises(ValueError, match=r"Derive it from pykeen_nonsampling.MomentLoss"):
+    with pytest.raises(ValueError, match=r"Derive it from pykeen_nonsampling.FactorizedLoss"):
         check_loss(WithObjective)
     others: list[type[Loss]] = [MarginRankingLoss, MSELoss]
     for other in others:

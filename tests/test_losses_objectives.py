@@ -12,7 +12,7 @@ from objective_case import ObjectiveTestCase
 from pykeen.pipeline import pipeline
 from torch import Tensor
 
-from pykeen_nonsampling import MomentLoss, NonSamplingLoss, Objective, StandardizedLoss
+from pykeen_nonsampling import FactorizedLoss, NonSamplingLoss, Objective, StandardizedLoss
 from pykeen_nonsampling.factorizations.moments import ScoreMoments
 from pykeen_nonsampling.losses.objective import Scores
 from pykeen_nonsampling.losses.penalties import sum_of_norms
@@ -123,7 +123,7 @@ class CenteredObjective(Objective):
         return positives.sum() + (scores.query_weights * spread).sum()
 
 
-class CenteredLoss(MomentLoss):
+class CenteredLoss(FactorizedLoss):
     negative_weight = 0.3
 
     def objective(self, label_smoothing: float = 0.0, num_entities: int | None = None) -> Objective:

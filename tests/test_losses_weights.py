@@ -16,7 +16,7 @@ from pykeen_nonsampling import NonSamplingLCWATrainingLoop, NonSamplingLoss, Non
 from pykeen_nonsampling.factorizations import Family
 from pykeen_nonsampling.graph.frequencies import Frequencies
 from pykeen_nonsampling.graph.sides import Side
-from pykeen_nonsampling.losses import AutomaticLoss, MomentLoss
+from pykeen_nonsampling.losses import AutomaticLoss, FactorizedLoss
 from pykeen_nonsampling.losses.automatic import choose_loss
 from pykeen_nonsampling.losses.constants import CONSTANTS, constant
 from pykeen_nonsampling.losses.weights import weigh_triples
@@ -34,7 +34,7 @@ def make_distmult(factory: CoreTriplesFactory = FACTORY, **loss_kwargs: Any) -> 
 
 
 def defaults(
-    loss: MomentLoss, factory: CoreTriplesFactory, family: Family = Family.BLOCK_DIAGONAL, closed_world: bool = False
+    loss: FactorizedLoss, factory: CoreTriplesFactory, family: Family = Family.BLOCK_DIAGONAL, closed_world: bool = False
 ) -> dict[str, float]:
     return loss.default_weights(Frequencies.of(factory), family, closed_world)
 

@@ -25,7 +25,7 @@ from ..graph.batches import Batch
 from ..graph.frequencies import Frequencies
 from ..graph.index import TripleIndex
 from ..graph.sides import Side
-from ..losses import MomentLoss
+from ..losses import FactorizedLoss
 from ..sweeps.problem import Sweep
 from .group import Group
 from .model import divided_parameters
@@ -61,7 +61,7 @@ class Placement:
     def check_arguments(self, loss_weighter: Any = None, **kwargs: Any) -> None:
         """Refuse arguments of a training that need all entities in one place."""
 
-    def check_loss(self, loss: MomentLoss) -> None:
+    def check_loss(self, loss: FactorizedLoss) -> None:
         """Refuse a loss that needs all entities in one place."""
 
     def count(self, factory: CoreTriplesFactory, num_relations: int, device: torch.device) -> Frequencies:
@@ -149,7 +149,7 @@ class Sharded(Placement):
             )
 
     @override
-    def check_loss(self, loss: MomentLoss) -> None:
+    def check_loss(self, loss: FactorizedLoss) -> None:
         if loss.needs_scores:
             raise ShardingError(
                 f"{type(loss).__name__} does not work with entities that are divided among processes: each query would have "

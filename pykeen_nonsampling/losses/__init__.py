@@ -1,9 +1,9 @@
-"""Losses that are defined by an objective, so that moments of the negatives' scores suffice."""
+"""What scores cost: losses that need moments of the negatives' scores, and those that see every score."""
 
 from pykeen.losses import loss_resolver
 
 from .automatic import AutomaticLoss, check_loss, resolve_loss
-from .base import POPULARITY, MomentLoss, UnsavedFunction, as_exponent, describe
+from .base import POPULARITY, FactorizedLoss, UnsavedFunction, as_exponent, describe
 from .objective import AllScores, Costs, Objective, ScoreObjective, Scores
 from .softmax import SoftmaxLoss, SoftmaxObjective
 from .squared import NEGATIVE_WEIGHT, NonSamplingLoss, SquaredObjective
@@ -15,7 +15,7 @@ __all__ = [
     "AllScores",
     "AutomaticLoss",
     "Costs",
-    "MomentLoss",
+    "FactorizedLoss",
     "NonSamplingLoss",
     "Objective",
     "ScoreObjective",

@@ -9,14 +9,14 @@ from pykeen.losses import Loss
 from typing_extensions import override
 
 from ..factorizations.base import Family
-from .base import MomentLoss, Numbers
+from .base import FactorizedLoss, Numbers
 from .constants import constant
 from .objective import Objective
 from .squared import NonSamplingLoss
 from .standardized import StandardizedLoss
 
 
-class AutomaticLoss(MomentLoss):
+class AutomaticLoss(FactorizedLoss):
     """Stands for the loss that suits graph and model, which the training loops put in its place.
 
     It is what they use if no loss is given. In the closed world, and for most graphs, that is :class:`NonSamplingLoss`; cf.
@@ -30,7 +30,7 @@ class AutomaticLoss(MomentLoss):
         )
 
 
-def choose_loss(graph: Numbers, family: Family, closed_world: bool) -> type[MomentLoss]:
+def choose_loss(graph: Numbers, family: Family, closed_world: bool) -> type[FactorizedLoss]:
     """Choose a loss for graph and model.
 
     :param graph: the numbers of the graph
@@ -53,7 +53,7 @@ def resolve_loss(
     closed_world: bool,
     num_features: float = math.inf,
     label_smoothing: float = 0.0,
-) -> MomentLoss:
+) -> FactorizedLoss:
     """Decide which loss to train with, and with which weights. What the user has set stays.
 
     :param loss: the loss, if the user has chosen one
@@ -64,7 +64,7 @@ def resolve_loss(
     :param label_smoothing: the label smoothing that the user trains with
     :return: the loss, with all weights
     """
-    if not isinstance(loss, MomentLoss):
+    if not isinstance(loss, FactorizedLoss):
         loss = AutomaticLoss()
     if isinstance(loss, AutomaticLoss):
         # only the squared loss has targets to smooth
@@ -80,12 +80,12 @@ def check_loss(loss: type[Loss]) -> None:
     :param loss: the class of the loss
     :raises ValueError: if it has none
     """
-    if issubclass(loss, MomentLoss):
+    if issubclass(loss, FactorizedLoss):
         return
     if callable(getattr(loss, "objective", None)):
         raise ValueError(
             f"{loss.__name__} has an objective, but not the weights that go with it. Derive it from "
-            f"pykeen_nonsampling.MomentLoss."
+            f"pykeen_nonsampling.FactorizedLoss."
         )
     raise ValueError(
         f"{loss.__name__} cannot be used without negative sampling: of the negatives' scores, only the sum and the sum of "

@@ -36,7 +36,7 @@ POPULARITY: Mapping[str, float] = {
 #: The ways to reduce a loss
 REDUCTIONS = ("sum", "mean")
 
-LossType = TypeVar("LossType", bound="MomentLoss")
+LossType = TypeVar("LossType", bound="FactorizedLoss")
 
 
 class Numbers(Protocol):
@@ -80,8 +80,8 @@ class UnsavedFunction:
         )
 
 
-class MomentLoss(PointwiseLoss, ABC):
-    r"""A loss that needs only the moments of the negatives' scores, as defined by its objective.
+class FactorizedLoss(PointwiseLoss, ABC):
+    r"""A loss over all candidates of a factorized score, as defined by its objective.
 
     A subclass defines :meth:`objective`. Weights of positives, queries, candidates, heads, relations and tails, and the
     regularization by frequency, are the same for all:
@@ -299,7 +299,7 @@ class MomentLoss(PointwiseLoss, ABC):
         """The keyword-based parameters that recreate this loss."""
         names: dict[str, None] = {}
         for cls in type(self).__mro__:
-            if issubclass(cls, MomentLoss) and "__init__" in vars(cls):
+            if issubclass(cls, FactorizedLoss) and "__init__" in vars(cls):
                 parameters = list(inspect.signature(cls.__init__).parameters.values())[1:]
                 names.update((p.name, None) for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL))
         return {name: getattr(self, name) for name in names}
@@ -352,7 +352,7 @@ class MomentLoss(PointwiseLoss, ABC):
         )
 
 
-def _whole_signature(cls: type[MomentLoss]) -> inspect.Signature:
+def _whole_signature(cls: type[FactorizedLoss]) -> inspect.Signature:
     """Put the parameters of a parent's constructor in the place of ``**kwargs``."""
     own = inspect.signature(cls.__init__)
     if not any(x.kind is x.VAR_KEYWORD for x in own.parameters.values()):

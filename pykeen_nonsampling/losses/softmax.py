@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from ..factorizations.base import Family
 from ..validation import as_number
-from .base import MomentLoss, Numbers
+from .base import FactorizedLoss, Numbers
 from .constants import constant
 from .objective import AllScores, ScoreObjective
 
@@ -103,7 +103,7 @@ def _split(scores: Tensor) -> Iterator[tuple[slice, Tensor]]:
 
 
 @parse_docdata
-class SoftmaxLoss(MomentLoss):
+class SoftmaxLoss(FactorizedLoss):
     r"""The cross-entropy of a softmax over every candidate of each query, from [lacroix2018]_.
 
     .. math::
@@ -138,7 +138,7 @@ class SoftmaxLoss(MomentLoss):
             as those of TransE in PyKEEN, have scores that differ too little for a softmax.
         :param filtered: whether the other answers of a query are left out of the sum over candidates, as filtered ranks
             leave them out
-        :param kwargs: the other weights, cf. :class:`MomentLoss`. A ``query_weight`` of 0 weighs all queries the same,
+        :param kwargs: the other weights, cf. :class:`FactorizedLoss`. A ``query_weight`` of 0 weighs all queries the same,
             however many answers they have, and ``range_weight`` does not apply.
         :raises TypeError: if a parameter is not a number where it has to be one
         :raises ValueError: if a parameter is out of range

@@ -12,7 +12,7 @@ from pykeen.losses import apply_label_smoothing
 from torch import Tensor
 from typing_extensions import override
 
-from .base import MomentLoss, as_exponent, as_optional
+from .base import FactorizedLoss, as_exponent, as_optional
 from .objective import Costs, Objective, Scores
 
 #: The weight of a negative triple outside of this package's training loops: the best choice of [li2021]_ in most cases
@@ -100,7 +100,7 @@ def _negative_weights(scores: Scores) -> Tensor | float:
 
 
 @parse_docdata
-class NonSamplingLoss(MomentLoss):
+class NonSamplingLoss(FactorizedLoss):
     r"""The weighted squared loss over every triple, observed or not, from [li2021]_.
 
     .. math::
@@ -112,7 +112,7 @@ class NonSamplingLoss(MomentLoss):
     PyKEEN's sLCWA and LCWA training loops, too: there, the sums run over the triples that the loop scores.
 
     Negatives may weigh more or less by their head, relation and tail, e.g. by how often these occur: then $c^- w_h w_r w_t$
-    takes the place of $c^-$, at no extra cost. It has the regularization by frequency of :class:`MomentLoss`.
+    takes the place of $c^-$, at no extra cost. It has the regularization by frequency of :class:`FactorizedLoss`.
 
     .. [li2021] Li, Z., *et al.* (2021) `Efficient Non-Sampling Knowledge Graph Embedding
        <https://doi.org/10.1145/3442381.3449859>`_. WWW '21.
@@ -131,7 +131,7 @@ class NonSamplingLoss(MomentLoss):
     }
 
     hpo_factors: ClassVar[Mapping[str, tuple[float, float]]] = {
-        **MomentLoss.hpo_factors,
+        **FactorizedLoss.hpo_factors,
         # a larger weight makes all scores shrink to zero
         "negative_weight": (1 / 30, 10),
     }
@@ -143,7 +143,7 @@ class NonSamplingLoss(MomentLoss):
         :param negative_weight: >0, the weight c⁻ of any other triple. There are many more of them, so it is small. If it is
             ``None``, this package's training loops derive it from graph and model; in others, it is
             :data:`NEGATIVE_WEIGHT`.
-        :param kwargs: the other weights, cf. :class:`MomentLoss`
+        :param kwargs: the other weights, cf. :class:`FactorizedLoss`
         :raises TypeError: if a parameter is not a number where it has to be one
         :raises ValueError: if a parameter is out of range
         """

@@ -14,7 +14,7 @@ from torch.nn import functional
 from typing_extensions import override
 
 from ..factorizations.base import Family
-from .base import MomentLoss, Numbers, as_optional
+from .base import FactorizedLoss, Numbers, as_optional
 from .constants import constant
 from .objective import Costs, Objective, Scores
 from .squared import squared_error
@@ -124,7 +124,7 @@ def _compare(scores: Scores) -> _Comparison:
 
 
 @parse_docdata
-class StandardizedLoss(MomentLoss):
+class StandardizedLoss(FactorizedLoss):
     r"""How many standard deviations an answer scores above the negatives of its query, from [debrebisson2016]_.
 
     .. math::
@@ -159,7 +159,7 @@ class StandardizedLoss(MomentLoss):
     hpo_factors: ClassVar[Mapping[str, tuple[float, float]]] = {
         "margin": (1 / 2, 3 / 2),
         "anchor": (1 / 10, 4),
-        **MomentLoss.hpo_factors,
+        **FactorizedLoss.hpo_factors,
     }
 
     def __init__(
@@ -172,8 +172,8 @@ class StandardizedLoss(MomentLoss):
         :param sharpness: >0, how abruptly the cost of an answer ends at the margin, α. By default, it depends on the model.
         :param anchor: ≥0, the weight γ of an answer's squared distance from a score of 1. With a weight of 0, vectors can
             shrink at no cost, so that regularization has no effect. By default, it depends on the model.
-        :param kwargs: the other weights, cf. :class:`MomentLoss`. Here, ``query_weight`` is the weight of how much a query's
-            answers stand out, relative to the anchor.
+        :param kwargs: the other weights, cf. :class:`FactorizedLoss`. Here, ``query_weight`` is the weight of how much a
+            query's answers stand out, relative to the anchor.
         :raises TypeError: if a parameter is not a number where it has to be one
         :raises ValueError: if a parameter is out of range
         """

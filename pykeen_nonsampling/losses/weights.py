@@ -15,11 +15,11 @@ from ..factorizations.moments import Weights
 from ..graph.frequencies import Frequencies
 from ..graph.index import TripleIndex
 from ..graph.sides import Ranges, Side, SideWeights
-from .base import MomentLoss, UnsavedFunction, as_exponent, describe
+from .base import FactorizedLoss, UnsavedFunction, as_exponent, describe
 
 
 def _check_negatives(
-    loss: MomentLoss, dtype: torch.dtype, positives: Tensor | float, *factors: Tensor | float | None
+    loss: FactorizedLoss, dtype: torch.dtype, positives: Tensor | float, *factors: Tensor | float | None
 ) -> None:
     """Refuse weights of negatives that leave nothing of positives in the precision of the model, or are all 0.
 
@@ -51,7 +51,7 @@ def _largest(weights: Tensor | float | None) -> float:
     return float(weights.max()) if isinstance(weights, Tensor) else weights
 
 
-def weigh_triples(loss: MomentLoss, frequencies: Frequencies, dtype: torch.dtype) -> Weights:
+def weigh_triples(loss: FactorizedLoss, frequencies: Frequencies, dtype: torch.dtype) -> Weights:
     """Weigh all triples by their head, relation and tail.
 
     :param loss: the loss
@@ -67,7 +67,7 @@ def weigh_triples(loss: MomentLoss, frequencies: Frequencies, dtype: torch.dtype
 
 
 def weigh_closed_world(
-    loss: MomentLoss,
+    loss: FactorizedLoss,
     index: TripleIndex,
     weights: Weights,
     weighter: LossWeighter | None,
@@ -100,7 +100,7 @@ def weigh_closed_world(
 
 
 def weigh_local_closed_world(
-    loss: MomentLoss,
+    loss: FactorizedLoss,
     side: Side,
     frequencies: Frequencies,
     weights: Weights,

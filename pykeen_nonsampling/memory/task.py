@@ -15,7 +15,7 @@ from ..distributed.sweep import rows_at_once
 from ..factorizations import Family
 from ..graph.frequencies import Frequencies
 from ..graph.index import TripleIndex
-from ..losses import MomentLoss, as_exponent
+from ..losses import FactorizedLoss, as_exponent
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Task:
     optimizer_copies: int = 2
 
     @classmethod
-    def of(cls, loss: MomentLoss, closed_world: bool = False, sides: int = 2) -> Task:
+    def of(cls, loss: FactorizedLoss, closed_world: bool = False, sides: int = 2) -> Task:
         """Find out what a loss needs.
 
         :param loss: the loss, with all its weights

@@ -15,7 +15,7 @@ from ..factorizations.features import Features
 from ..graph.batches import Batch
 from ..graph.frequencies import Frequencies
 from ..graph.sides import Side
-from ..losses import MomentLoss
+from ..losses import FactorizedLoss
 from ..losses.objective import AnyObjective, Objective, Scores
 from ..losses.weights import weigh_closed_world
 from ..sweeps.problem import Problem, sum_of_costs
@@ -58,7 +58,7 @@ class NonSamplingTrainingLoop(FactorizedTrainingLoop):
 
     @override
     def _sides(
-        self, loss: MomentLoss, weights: Weights, frequencies: Frequencies, targets: Sequence[Target]
+        self, loss: FactorizedLoss, weights: Weights, frequencies: Frequencies, targets: Sequence[Target]
     ) -> Sequence[Side]:
         by_side = weigh_closed_world(loss, frequencies.index, weights, self._weighter, self._dtype)
         return [Side(LABEL_TAIL, frequencies.index, by_side)]

@@ -16,7 +16,7 @@ from ..factorizations.moments import Moments
 from ..graph.batches import Batch
 from ..graph.frequencies import Frequencies
 from ..graph.sides import Side
-from ..losses import MomentLoss
+from ..losses import FactorizedLoss
 from ..losses.objective import AnyObjective
 from ..losses.weights import weigh_local_closed_world
 from ..sweeps.problem import Problem, sum_of_costs
@@ -86,7 +86,7 @@ class NonSamplingLCWATrainingLoop(FactorizedTrainingLoop):
 
     @override
     def _sides(
-        self, loss: MomentLoss, weights: Weights, frequencies: Frequencies, targets: Sequence[Target]
+        self, loss: FactorizedLoss, weights: Weights, frequencies: Frequencies, targets: Sequence[Target]
     ) -> Sequence[Side]:
         sides = []
         for target in targets:

@@ -33,7 +33,7 @@ from ..free import check_memory_budget
 from ..graph.batches import Batch, Batches
 from ..graph.frequencies import Frequencies
 from ..graph.sides import Side
-from ..losses import AutomaticLoss, MomentLoss, check_loss, resolve_loss
+from ..losses import AutomaticLoss, FactorizedLoss, check_loss, resolve_loss
 from ..losses.objective import AnyObjective
 from ..losses.penalties import sum_of_norms
 from ..memory.task import Counts, Task
@@ -301,7 +301,7 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
 
     @abstractmethod
     def _sides(
-        self, loss: MomentLoss, weights: Weights, frequencies: Frequencies, targets: Sequence[Target]
+        self, loss: FactorizedLoss, weights: Weights, frequencies: Frequencies, targets: Sequence[Target]
     ) -> Sequence[Side]:
         """Return the triples as seen from each end that answers, with all weights."""
 
@@ -390,8 +390,8 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
             torch.cuda.set_rng_state(cuda_state, device)
 
 
-def _penalize(loss: MomentLoss, vectors: Vectors, batch: Batch) -> Tensor | float:
-    """Sum the norms of the vectors of each triple, cf. :class:`MomentLoss`."""
+def _penalize(loss: FactorizedLoss, vectors: Vectors, batch: Batch) -> Tensor | float:
+    """Sum the norms of the vectors of each triple, cf. :class:`FactorizedLoss`."""
     total: Tensor | float = 0.0
     if loss.regularization_weight:
         for tensors, counts in zip((vectors.entities, vectors.relations), batch.occurrences, strict=True):

@@ -14,7 +14,7 @@ from pykeen.models import ERModel
 from pykeen.trackers import ResultTracker
 
 from ..factorizations import ScoreMoments
-from ..losses import AutomaticLoss, MomentLoss
+from ..losses import AutomaticLoss, FactorizedLoss
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ DIVERGED = 10.0
 derived: ContextVar[Mapping[str, Any]] = ContextVar("derived", default={})  # noqa: B039
 
 
-def log_loss(loss: MomentLoss, given: MomentLoss, tracker: ResultTracker) -> None:
+def log_loss(loss: FactorizedLoss, given: FactorizedLoss, tracker: ResultTracker) -> None:
     """Record a loss, and say what was derived.
 
     :param loss: the loss, with all its weights

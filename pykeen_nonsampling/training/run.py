@@ -13,7 +13,7 @@ from ..distributed.placement import Placement
 from ..factorizations import Factorization, Weights
 from ..factorizations.features import check_relations, factorize_model, features
 from ..graph.batches import Batch
-from ..losses import MomentLoss, resolve_loss
+from ..losses import FactorizedLoss, resolve_loss
 from ..losses.weights import weigh_triples
 from ..memory.room import check_room, known_room
 from ..memory.task import Counts, Task
@@ -34,8 +34,8 @@ class Run:
     #: how the model's score factorizes
     factorization: Factorization
     #: the loss as it was given, and with all weights
-    given_loss: MomentLoss
-    loss: MomentLoss
+    given_loss: FactorizedLoss
+    loss: FactorizedLoss
     #: the weights of all triples as negatives, in addition to c⁻; of entities, those of this process
     weights: Weights
     #: all triples, seen from each end that is predicted, with their weights
@@ -50,7 +50,7 @@ def prepare(
     loop: FactorizedTrainingLoop,
     placement: Placement,
     triples_factory: CoreTriplesFactory,
-    given_loss: MomentLoss,
+    given_loss: FactorizedLoss,
     label_smoothing: float,
 ) -> Run:
     """Index the triples to train on, check everything, and derive the weights that the user left out.

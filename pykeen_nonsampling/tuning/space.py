@@ -22,7 +22,7 @@ from ..factorizations import Family
 from ..free import free_memory
 from ..graph.frequencies import Frequencies
 from ..hpo import LEARNING_RATES, fits, known_losses, limit_sizes, loss_ranges
-from ..losses import MomentLoss
+from ..losses import FactorizedLoss
 from ..losses.automatic import choose_loss
 from ..memory.dry_run import outline
 from ..memory.outline import Outline
@@ -127,7 +127,7 @@ class Space:
         factory = graph.datasets[False].training
         self.ranges = {
             (loss, family): loss_ranges(
-                NonSamplingLCWATrainingLoop, cast(MomentLoss, loss_resolver.make(loss)), factory, family
+                NonSamplingLCWATrainingLoop, cast(FactorizedLoss, loss_resolver.make(loss)), factory, family
             )
             for loss in self.losses
             for family in set(self.families.values())
