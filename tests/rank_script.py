@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from pykeen_nonsampling import (
     StandardizedLoss,
 )
 from pykeen_nonsampling.defaults import model_defaults
+from pykeen_nonsampling.losses import SoftmaxLoss
 
 CLOSED, LOCAL = NonSamplingTrainingLoop, NonSamplingLCWATrainingLoop
 DOUBLE, SINGLE = torch.float64, torch.float32
@@ -47,6 +49,8 @@ CASES: dict[str, tuple[Any, Any, torch.dtype, Any, dict[str, Any]]] = {
     ),
     "standardized": (LOCAL, ComplEx, SINGLE, StandardizedLoss(), {}),
     "standardized, distance": (LOCAL, RotatE, DOUBLE, StandardizedLoss(), {}),
+    "softmax": (LOCAL, ComplEx, DOUBLE, SoftmaxLoss(), {}),
+    "softmax, batches after a start": (partial(LOCAL, start_epochs=5), TransE, DOUBLE, SoftmaxLoss(), dict(batch_size=500)),
 }
 
 

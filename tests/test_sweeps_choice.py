@@ -53,8 +53,8 @@ class TestFastestSweep:
     def test_its_memory_is_given_back_after_training(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         made: list[weakref.ref[Any]] = []
 
-        def make(memory_budget: int | None = None) -> Any:
-            sweep = fastest_sweep(memory_budget)
+        def make(*args: Any) -> Any:
+            sweep = fastest_sweep(*args)
             made.append(weakref.ref(sweep))
             return sweep
 

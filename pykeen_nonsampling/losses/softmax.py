@@ -13,8 +13,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from ..factorizations.base import Family
-from ..validation import as_number
-from .base import FactorizedLoss, Numbers
+from .base import FactorizedLoss, Numbers, as_optional
 from .constants import constant
 from .objective import AllScores, ScoreObjective
 
@@ -125,17 +124,19 @@ class SoftmaxLoss(FactorizedLoss):
 
     #: The default strategy for optimizing the loss's hyper-parameters
     hpo_default: ClassVar[Mapping[str, Any]] = {
-        "scale": {"type": float, "low": 0.5, "high": 20.0, "log": True},
+        "scale": {"type": float, "low": 1.0, "high": 30.0, "log": True},
     }
+
+    hpo_factors: ClassVar[Mapping[str, tuple[float, float]]] = {"scale": (1 / 4, 2), **FactorizedLoss.hpo_factors}
 
     weighs_queries: ClassVar[bool] = True
     needs_scores: ClassVar[bool] = True
 
-    def __init__(self, scale: float = 1.0, filtered: bool = False, **kwargs: Any):
+    def __init__(self, scale: float | None = None, filtered: bool = False, **kwargs: Any):
         r"""Initialize the loss.
 
-        :param scale: >0, what scores are multiplied with, β: the inverse of a temperature. Vectors of bounded length, such
-            as those of TransE in PyKEEN, have scores that differ too little for a softmax.
+        :param scale: >0, what scores are multiplied with, β: the inverse of a temperature. By default, it depends on the
+            model, and is such that answers that score about 1, as with the squared loss, win.
         :param filtered: whether the other answers of a query are left out of the sum over candidates, as filtered ranks
             leave them out
         :param kwargs: the other weights, cf. :class:`FactorizedLoss`. A ``query_weight`` of 0 weighs all queries the same,
@@ -149,7 +150,7 @@ class SoftmaxLoss(FactorizedLoss):
                 f"range_weight={self.range_weight} does not apply to {type(self).__name__}: a softmax weighs hard "
                 f"candidates more by itself. Remove it."
             )
-        self.scale = as_number("scale", scale, 1.0, above=0)
+        self.scale = as_optional("scale", scale, 10.0, above=0)
         if not isinstance(filtered, bool):
             raise TypeError(f"{filtered=} has to be True or False.")
         self.filtered = filtered
@@ -159,6 +160,7 @@ class SoftmaxLoss(FactorizedLoss):
         self, graph: Numbers, family: Family, closed_world: bool, num_features: float = math.inf
     ) -> dict[str, float]:
         return {
+            "scale": constant("scale of the softmax loss", family),
             "query_weight": 1.0,
             "candidate_weight": 0.0,
             "range_weight": 0.0,
@@ -171,4 +173,5 @@ class SoftmaxLoss(FactorizedLoss):
             raise ValueError(
                 f"{label_smoothing=} does not apply to {type(self).__name__}. Remove it, or use loss='crossentropy'."
             )
-        return SoftmaxObjective(self.scale, self.filtered)
+        # without a graph to derive it from
+        return SoftmaxObjective(1.0 if self.scale is None else self.scale, self.filtered)

@@ -39,13 +39,18 @@ from ..losses.penalties import sum_of_norms
 from ..memory.task import Counts, Task
 from ..sweeps.choice import fastest_sweep
 from ..sweeps.numba.threads import warn_if_forked
+from ..validation import as_integer
 from .arguments import check_negative_sampler, check_training_arguments
 from .fingerprint import describe_graph, describe_model, describe_weights, plain
 from .messages import explain_non_finite_loss, log_loss, warn_of_divergence, warn_of_few_steps, warn_of_large_scores
 from .resuming import ResumableTrainingLoop
 from .run import Run, prepare
+from .start import remove_start, start_squared
 
 logger = logging.getLogger(__name__)
+
+#: The number of queries in a step with a loss that sees every score, if the user does not set the batch size
+QUERIES_PER_STEP = 1000
 
 
 class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
@@ -91,6 +96,7 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
         factorization: HintOrType[Factorization] = None,
         factorization_kwargs: OptionalKwargs = None,
         memory_budget: int | None = None,
+        start_epochs: int = 0,
         negative_sampler: HintOrType[NegativeSampler] = None,
         negative_sampler_kwargs: OptionalKwargs = None,
         **kwargs: Any,
@@ -103,6 +109,8 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
         :param factorization_kwargs: additional keyword-based parameters for the factorization
         :param memory_budget: >0, the number of bytes for intermediate results, in addition to parameters, gradients and the
             state of the optimizer. The result is the same for any number. Defaults to a quarter of the free memory.
+        :param start_epochs: ≥0, for a loss that sees every score: the number of epochs with the squared loss to start with.
+            They are cheap, and bring vectors close to where the others would take long to get.
         :param negative_sampler: refused: there is nothing to sample
         :param negative_sampler_kwargs: refused for the same reason
         :param kwargs: additional keyword-based parameters passed to :class:`pykeen.training.TrainingLoop`
@@ -111,6 +119,7 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
         check_memory_budget(memory_budget)
         super().__init__(triples_factory=triples_factory, **kwargs)
         self.memory_budget = memory_budget
+        self.start_epochs = as_integer("start_epochs", start_epochs, 200, least=0)
         self.factorization = factorization
         self.factorization_kwargs = factorization_kwargs
         #: the indexed triples, by the identity of their factory, which is kept with them
@@ -149,6 +158,7 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
         self._run = prepare(self, placement, triples_factory, given, kwargs.get("label_smoothing", 0.0))
         self.model.loss = self._run.loss
         log_loss(self._run.loss, given, self.result_tracker)
+        self._factory = triples_factory
         self._batches = {id(triples_factory): (triples_factory, self._run.batch)}
         if group.size > 1:
             self._align_random_numbers(group)
@@ -171,6 +181,7 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
             "target": [side.target for side in batch.sides],
             "weights": describe_weights(run.weights, batch.sides, sharding),
             "batch_size": self._training_kwargs.get("batch_size") or len(batch),
+            **({"start_epochs": self.start_epochs} if self.start_epochs else {}),
         }
 
     def _align_random_numbers(self, group: Group) -> None:
@@ -247,6 +258,8 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
         whole = self._batch(triples_factory)
         if kwargs.get("batch_size") is None:
             kwargs["batch_size"] = len(whole)
+            if self._run.loss.needs_scores:
+                kwargs["batch_size"] = max(1, len(whole) * QUERIES_PER_STEP // max(QUERIES_PER_STEP, whole.num_queries))
         num_batches = len(Batches(whole, kwargs["batch_size"], drop_last=False))
         if num_batches == 1:
             # the bar over epochs is enough
@@ -261,6 +274,8 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
             run = self._run
             self._run = replace(run, sweep=placement.divide_sweep(fastest_sweep(run.memory_budget, run.loss.needs_scores)))
             self._hide_from_collector = None
+        if self._checkpoint is not None and placement.group.is_first:
+            remove_start(self._checkpoint)
         if losses:
             warn_of_divergence(losses, self.optimizer)
         return losses
@@ -268,6 +283,8 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
     @override
     def _train_epoch(self, **kwargs: Any) -> float:  # type: ignore[override]
         placement = self._run.placement
+        if self.start_epochs and self._run.loss.needs_scores and not self.losses_per_epochs:
+            start_squared(self, self._factory, self.start_epochs)
         if not self._aligned:
             placement.group.share(*(x.data for x in (*placement.common_parameters(self.model), *self.model.buffers())))
             self._aligned = True

@@ -83,6 +83,11 @@ def prepare(
         loss = resolve(num_features=num_features, label_smoothing=label_smoothing)
         loop._check_objective(loss.objective(label_smoothing, num_entities=loop.num_entities))
         placement.check_loss(loss)
+        if loop.start_epochs and not loss.needs_scores:
+            raise ValueError(
+                f"start_epochs={loop.start_epochs} is for losses that see every score, e.g. loss='softmax': "
+                f"{type(loss).__name__} needs no other start. Remove it."
+            )
         if loss.duality_weight and factorization.family.is_distance:
             raise ValueError(
                 f"duality_weight={loss.duality_weight} applies to scores that are products of a query and an answer, but "
