@@ -34,8 +34,11 @@ from torch import Tensor
 from weights import QueryWeighter
 
 from pykeen_nonsampling import FactorizedLoss, NonSamplingLCWATrainingLoop, NonSamplingTrainingLoop
+from pykeen_nonsampling.distributed.group import Group
+from pykeen_nonsampling.distributed.placement import Sharded
+from pykeen_nonsampling.distributed.shards import Sharding, ShardingError
 from pykeen_nonsampling.factorizations import Family
-from pykeen_nonsampling.losses import check_loss, softmax
+from pykeen_nonsampling.losses import PykeenLoss, check_loss, softmax
 from pykeen_nonsampling.memory.task import Counts
 from pykeen_nonsampling.training import FactorizedTrainingLoop
 
@@ -204,6 +207,11 @@ class TestRefused:
 
         with pytest.raises(ValueError, match=r"Ranked cannot be used .*not known to be a sum over queries"):
             check_loss(Ranked, closed_world=False)
+
+    def test_entities_that_are_divided(self) -> None:
+        placement = Sharded(Sharding(5, Group()))
+        with pytest.raises(ShardingError, match=r"CrossEntropyLoss does not work with entities that are divided"):
+            placement.check_loss(PykeenLoss(CrossEntropyLoss()))
 
     def test_closed_world_of_a_model(self) -> None:
         factory = GRAPHS["ordinary"]
