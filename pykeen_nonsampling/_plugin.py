@@ -40,12 +40,14 @@ def report(error: Exception) -> None:
 def wrap_pipeline(module: ModuleType) -> None:
     """Let pipeline() start from this package's recipe, for its own training loops, and record what was derived."""
     from pykeen.datasets import get_dataset
+    from pykeen.models import Model
 
     from .checkpoints import prepare
     from .defaults import check_size, complete, difference
     from .distributed.group import Group
     from .memory.room import known_room
     from .recording import RecordedResult
+    from .training.loop import loss_is_given
     from .training.messages import derived
 
     running: ContextVar[Mapping[str, Any] | None] = ContextVar("running", default=None)
@@ -72,12 +74,15 @@ def wrap_pipeline(module: ModuleType) -> None:
         # PyKEEN itself looks at the checkpoint before the training loop can
         prepare(completed.get("training_kwargs"))
         tokens = derived.set(difference(completed, kwargs)), running.set(completed), known_room.set(None)
+        # unless it comes with a model, since then it may be the default of that
+        given = loss_is_given.set(not isinstance(completed.get("model"), Model))
         try:
             return RecordedResult.of(function(**completed))
         finally:
             derived.reset(tokens[0])
             running.reset(tokens[1])
             known_room.reset(tokens[2])
+            loss_is_given.reset(given)
 
     _wrap(module, "pipeline", run)
 

@@ -148,7 +148,8 @@ def check_size(
     :raises ValueError: if it does not fit
     """
     training_loop: Any = training_loop_resolver.lookup(kwargs["training_loop"])
-    loop_kwargs, loss = kwargs.get("training_loop_kwargs") or {}, kwargs.get("loss")
+    loop_kwargs = kwargs.get("training_loop_kwargs") or {}
+    loss = kwargs.get("loss") or (kwargs.get("model_kwargs") or {}).get("loss")
     if loss is not None and not isinstance(loss, Loss):
         loss = loss_resolver.make(loss, kwargs.get("loss_kwargs"))
     inverse, target = factory.create_inverse_triples, loop_kwargs.get("target")
@@ -195,7 +196,8 @@ def complete_loss(kwargs: Mapping[str, Any]) -> dict[str, Any]:
         completed["loss_kwargs"] = {name: value for name, value in completed["loss_kwargs"].items() if value is not None}
     loss = kwargs.get("loss") or (kwargs.get("model_kwargs") or {}).get("loss")
     if loss is not None:
-        check_loss(type(loss) if isinstance(loss, Loss) else loss_resolver.lookup(loss))
+        training_loop: Any = training_loop_resolver.lookup(kwargs["training_loop"])
+        check_loss(type(loss) if isinstance(loss, Loss) else loss_resolver.lookup(loss), training_loop.closed_world)
     elif not isinstance(kwargs.get("model"), Model):
         # a model comes with its loss, which the training loop checks
         common = set(kwargs.get("loss_kwargs") or {}) <= set(AutomaticLoss().kwargs)

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from pykeen.datasets import get_dataset
-from pykeen.losses import loss_resolver
+from pykeen.losses import Loss, loss_resolver
 from pykeen.models import Model, model_resolver
 from pykeen.training import training_loop_resolver
 from pykeen.triples import CoreTriplesFactory
@@ -118,9 +118,12 @@ def complete_study(kwargs: Mapping[str, Any]) -> dict[str, Any]:
     names = ("dataset", "dataset_kwargs", "training", "testing", "validation")
     factory = get_dataset(**{name: kwargs.get(name) for name in names}).training
     model = model_resolver.lookup(kwargs.get("model"))
-    family = _limit_study(completed, training_loop, model, factory)
     loss_kwargs = completed.get("loss_kwargs") or {}
     loss: Any = loss_resolver.make(completed["loss"], loss_kwargs)
+    family = _limit_study(completed, training_loop, model, factory, loss)
+    if not isinstance(loss, FactorizedLoss):
+        # PyKEEN's own, for which it has ranges
+        return _complete_optimization(completed)
     if isinstance(loss, AutomaticLoss):
         loss = choose_loss(Frequencies.of(factory), family, training_loop.closed_world)(**loss.kwargs)
         completed["loss"] = loss_resolver.normalize_inst(loss)
@@ -130,7 +133,11 @@ def complete_study(kwargs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _limit_study(
-    completed: dict[str, Any], training_loop: type[FactorizedTrainingLoop], model: type[Model], factory: CoreTriplesFactory
+    completed: dict[str, Any],
+    training_loop: type[FactorizedTrainingLoop],
+    model: type[Model],
+    factory: CoreTriplesFactory,
+    loss: Loss,
 ) -> Family:
     """Restrict the sizes that a study searches to what fits, and find the family of the model."""
     model_kwargs = completed.get("model_kwargs") or {}
@@ -142,7 +149,7 @@ def _limit_study(
     fixed = {name: value for name, value in model_kwargs.items() if name not in ("loss", "regularizer")}
 
     def outlined(values: Mapping[str, int]) -> Outline:
-        task = partial(training_loop.plan_task, None, inverse=factory.create_inverse_triples)
+        task = partial(training_loop.plan_task, loss, inverse=factory.create_inverse_triples)
         return outline(model, {**fixed, **values}, factory, task)
 
     smallest = {name: x["low"] for name, x in sizes.items()}

@@ -10,7 +10,7 @@ from typing import Any
 from pykeen.losses import loss_resolver
 from pykeen.pipeline.api import PipelineResult
 
-from .losses import describe
+from .losses import FactorizedLoss, describe, parameters_of
 
 
 @dataclass
@@ -22,7 +22,9 @@ class RecordedResult(PipelineResult):
         """Convert a result, and record the loss that was trained with in its configuration."""
         values = {field.name: getattr(result, field.name) for field in fields(PipelineResult)}
         loss = result.model.loss
-        configuration = {**result.configuration, "loss": loss_resolver.normalize_inst(loss), "loss_kwargs": loss.kwargs}
+        given = result.configuration.get("loss_kwargs")
+        loss_kwargs = loss.kwargs if isinstance(loss, FactorizedLoss) else given or parameters_of(loss)
+        configuration = {**result.configuration, "loss": loss_resolver.normalize_inst(loss), "loss_kwargs": loss_kwargs}
         model_kwargs = configuration.get("model_kwargs")
         if isinstance(model_kwargs, Mapping) and "loss" in model_kwargs:
             configuration["model_kwargs"] = {**model_kwargs, "loss": loss}

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from pykeen.datasets import Nations
+from pykeen.losses import CrossEntropyLoss, NSSALoss
 from pykeen.models import RESCAL, ComplEx, DistMult, RotatE, SimplE, TransE
 from torch import distributed
 from torch.distributed.distributed_c10d import PrefixStore
@@ -51,6 +52,8 @@ CASES: dict[str, tuple[Any, Any, torch.dtype, Any, dict[str, Any]]] = {
     "standardized, distance": (LOCAL, RotatE, DOUBLE, StandardizedLoss(), {}),
     "softmax": (LOCAL, ComplEx, DOUBLE, SoftmaxLoss(), {}),
     "softmax, batches after a start": (partial(LOCAL, start_epochs=5), TransE, DOUBLE, SoftmaxLoss(), dict(batch_size=500)),
+    "cross-entropy": (LOCAL, ComplEx, DOUBLE, CrossEntropyLoss(), dict(label_smoothing=0.1)),
+    "self-adversarial, batches": (LOCAL, RotatE, DOUBLE, NSSALoss(margin=1.0), dict(batch_size=500)),
 }
 
 

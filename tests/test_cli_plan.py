@@ -97,7 +97,7 @@ def test_processes_without_divided_entities() -> None:
         (["--entities", "3"], "all of --entities, --relations and --triples"),
         (["--dataset", "nations", "--generate"], "--generate goes with"),
         (["--dataset", "no-such-dataset"], "PyKEEN has no dataset 'no-such-dataset'"),
-        (["--dataset", "nations", "--loss", "softplus"], "SoftplusLoss cannot be used without negative sampling"),
+        (["--dataset", "nations", "--loss", "marginranking"], "MarginRankingLoss cannot be used without negative sampling"),
         (["--dataset", "nations", "scoring_fct_norm=1"], "TransE with p=1 cannot be decomposed"),
         (["--dataset", "nations", "dim"], "write NAME=VALUE"),
         (["--entities", "2", "--relations", "1", "--triples", "100"], "do not fit"),

@@ -164,14 +164,23 @@ class TestLosses:
         with pytest.raises(ValueError, match=r"SoftplusLoss cannot be used"):
             train(model)
 
-    @pytest.mark.parametrize("loss", ["marginranking", "crossentropy", "mse"])
-    def test_named_loss_of_a_pipeline(self, loss: str) -> None:
+    @pytest.mark.parametrize(
+        ("loss", "training_loop", "advice"),
+        [
+            ("marginranking", "nonsampling", "for the mean squared error.$"),
+            ("marginranking", "nonsamplinglcwa", "loss='crossentropy'"),
+            ("crossentropy", "nonsampling", "training_loop='nonsamplinglcwa'"),
+            ("mse", "nonsampling", "training_loop='nonsamplinglcwa'"),
+        ],
+    )
+    def test_named_loss_of_a_pipeline(self, loss: str, training_loop: str, advice: str) -> None:
         """Also the one that PyKEEN would fill in."""
-        with pytest.raises(ValueError, match=r"cannot be used without negative sampling.*loss='nonsampling'"):
-            pipeline(dataset="nations", model="DistMult", loss=loss, training_loop="nonsampling", epochs=1)
-        with pytest.raises(ValueError, match=r"cannot be used without negative sampling.*loss='nonsampling'"):
+        message = rf"cannot be used without negative sampling.*loss='nonsampling'.*{advice}"
+        with pytest.raises(ValueError, match=message):
+            pipeline(dataset="nations", model="DistMult", loss=loss, training_loop=training_loop, epochs=1)
+        with pytest.raises(ValueError, match=message):
             pipeline(
-                dataset="nations", model="DistMult", model_kwargs=dict(loss=loss), training_loop="nonsampling", epochs=1
+                dataset="nations", model="DistMult", model_kwargs=dict(loss=loss), training_loop=training_loop, epochs=1
             )
 
 

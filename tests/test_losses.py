@@ -123,18 +123,18 @@ def test_search_space_is_made_of_parameters() -> None:
 
 
 def test_losses_that_need_scores_are_refused() -> None:
-    check_loss(NonSamplingLoss)
+    check_loss(NonSamplingLoss, closed_world=True)
 
     class WithObjective(MSELoss):
         def objective(self, label_smoothing: float = 0.0, num_entities: int | None = None) -> Objective:
             return SquaredObjective()
 
     with pytest.raises(ValueError, match=r"Derive it from pykeen_nonsampling.FactorizedLoss"):
-        check_loss(WithObjective)
+        check_loss(WithObjective, closed_world=False)
     others: list[type[Loss]] = [MarginRankingLoss, MSELoss]
     for other in others:
         with pytest.raises(ValueError, match=f"{other.__name__} cannot be used.*loss='nonsampling'"):
-            check_loss(other)
+            check_loss(other, closed_world=True)
 
 
 class TestParameters:

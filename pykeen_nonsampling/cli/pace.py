@@ -60,6 +60,9 @@ def estimate_pace(
     kwargs: dict[str, Any] = {**model_kwargs, **({} if loss is None else {"loss": loss})}
     made: Any = model(triples_factory=factory, random_seed=0, **kwargs)
     loop = _sampling(training_loop)(model=made, triples_factory=factory, optimizer="Adam")
+    if loss is not None:
+        # also if it is the model's default, which the loop replaces
+        made.loss = loss
     n = factory.num_triples
     if n <= SMALL:
         seconds = time_epochs(loop, factory, EPOCHS)

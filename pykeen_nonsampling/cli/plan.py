@@ -190,7 +190,7 @@ def command(
         kwargs["embedding_dim"] = dim
     training_loop: Any = training_loop_resolver.lookup(loop)
     try:
-        instance = None if loss is None else _make_loss(loss)
+        instance = None if loss is None else _make_loss(loss, training_loop.closed_world)
         graph = _load(dataset, training, (entities, relations, triples), generate)
         free = free_memory(torch.device("cpu"))
         plan = make_plan(cls, kwargs, graph, training_loop, instance)
@@ -208,9 +208,9 @@ def command(
         _advise(cls, largest_dimension(fits, kwargs.get("embedding_dim") or default_dimension(cls)), free)
 
 
-def _make_loss(name: str) -> Loss:
+def _make_loss(name: str, closed_world: bool) -> Loss:
     cls = lookup(loss_resolver, name, "loss")
-    check_loss(cls)
+    check_loss(cls, closed_world)
     return cls()
 
 

@@ -152,7 +152,7 @@ class Sharded(Placement):
     def check_loss(self, loss: FactorizedLoss) -> None:
         if loss.needs_scores:
             raise ShardingError(
-                f"{type(loss).__name__} does not work with entities that are divided among processes: each query would have "
+                f"{loss.name} does not work with entities that are divided among processes: each query would have "
                 f"to be scored by all of them. Use loss='nonsampling', or do not divide the entities."
             )
         if loss.range_weight:

@@ -5,6 +5,7 @@ from pykeen.losses import loss_resolver
 from .automatic import AutomaticLoss, check_loss, resolve_loss
 from .base import POPULARITY, FactorizedLoss, UnsavedFunction, as_exponent, describe
 from .objective import AllScores, Costs, Objective, ScoreObjective, Scores
+from .pykeen import PykeenLoss, PykeenObjective, parameters_of
 from .softmax import SoftmaxLoss, SoftmaxObjective
 from .squared import NEGATIVE_WEIGHT, NonSamplingLoss, SquaredObjective
 from .standardized import StandardizedLoss, StandardizedObjective
@@ -18,6 +19,8 @@ __all__ = [
     "FactorizedLoss",
     "NonSamplingLoss",
     "Objective",
+    "PykeenLoss",
+    "PykeenObjective",
     "ScoreObjective",
     "Scores",
     "SoftmaxLoss",
@@ -29,6 +32,7 @@ __all__ = [
     "as_exponent",
     "check_loss",
     "describe",
+    "parameters_of",
     "resolve_loss",
 ]
 

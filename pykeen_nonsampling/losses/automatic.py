@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from pykeen.losses import Loss
+from pykeen.losses import Loss, PairwiseLoss
 from typing_extensions import override
 
 from ..factorizations.base import Family
 from .base import FactorizedLoss, Numbers
 from .constants import constant
 from .objective import Objective
+from .pykeen import SUMS_OVER_QUERIES, PykeenLoss
 from .squared import NonSamplingLoss
 from .standardized import StandardizedLoss
 
@@ -56,7 +57,7 @@ def resolve_loss(
 ) -> FactorizedLoss:
     """Decide which loss to train with, and with which weights. What the user has set stays.
 
-    :param loss: the loss, if the user has chosen one
+    :param loss: the loss, this package's or PyKEEN's, if the user has chosen one
     :param graph: the numbers of the graph
     :param family: the family of the model's factorization
     :param closed_world: whether all triples are summed, and not the candidates of observed queries
@@ -65,7 +66,7 @@ def resolve_loss(
     :return: the loss, with all weights
     """
     if not isinstance(loss, FactorizedLoss):
-        loss = AutomaticLoss()
+        loss = AutomaticLoss() if loss is None else PykeenLoss(loss)
     if isinstance(loss, AutomaticLoss):
         # only the squared loss has targets to smooth
         cls = NonSamplingLoss if label_smoothing else choose_loss(graph, family, closed_world)
@@ -74,11 +75,12 @@ def resolve_loss(
     return loss.replace(**{name: x for name, x in defaults.items() if getattr(loss, name) is None})
 
 
-def check_loss(loss: type[Loss]) -> None:
-    """Refuse a loss that has no objective, so that it cannot be computed from moments.
+def check_loss(loss: type[Loss], closed_world: bool) -> None:
+    """Refuse a loss that cannot be computed.
 
     :param loss: the class of the loss
-    :raises ValueError: if it has none
+    :param closed_world: whether all triples are summed, and not the candidates of observed queries
+    :raises ValueError: if it cannot be computed
     """
     if issubclass(loss, FactorizedLoss):
         return
@@ -87,8 +89,19 @@ def check_loss(loss: type[Loss]) -> None:
             f"{loss.__name__} has an objective, but not the weights that go with it. Derive it from "
             f"pykeen_nonsampling.FactorizedLoss."
         )
-    raise ValueError(
-        f"{loss.__name__} cannot be used without negative sampling: of the negatives' scores, only the sum and the sum of "
-        f"squares are known, so the loss must be a function of these. Use loss='nonsampling', with "
-        f"loss_kwargs=dict(positive_weight=1.0, negative_weight=1.0) for the mean squared error."
-    )
+    is_sum = issubclass(loss, SUMS_OVER_QUERIES)
+    if is_sum and not closed_world:
+        return
+    if closed_world:
+        reason = (
+            "of the negatives' scores, only the sum and the sum of squares are known, so the loss must be a function of "
+        )
+        reason += "these"
+        advice = "loss='nonsampling', with loss_kwargs=dict(positive_weight=1.0, negative_weight=1.0) for the mean squared "
+        advice += "error" + (", or training_loop='nonsamplinglcwa'" if is_sum else "")
+    else:
+        reason = "it is not known to be a sum over queries, of which only some are scored at a time"
+        if issubclass(loss, PairwiseLoss):
+            reason = "it compares each answer of a query with each of its negatives, which are too many pairs"
+        advice = "e.g. loss='nonsampling' or loss='crossentropy'"
+    raise ValueError(f"{loss.__name__} cannot be used without negative sampling: {reason}. Use {advice}.")

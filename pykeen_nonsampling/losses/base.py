@@ -7,7 +7,7 @@ import inspect
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 import torch
 from pykeen.losses import PointwiseLoss, Reduction
@@ -18,6 +18,9 @@ from ..factorizations.base import Family
 from ..validation import as_number
 from .constants import constant
 from .objective import AnyObjective
+
+if TYPE_CHECKING:
+    from ..graph.batches import Batch
 
 #: From given entities, relations and numbers of positives, shape: (q,) each, to the weights of queries, shape: (q,)
 QueryWeight = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -203,6 +206,19 @@ class FactorizedLoss(PointwiseLoss, ABC):
         :return: the objective
         """
 
+    def batch_objective(
+        self, batch: Batch, num_scores: float, label_smoothing: float = 0.0, num_entities: int | None = None
+    ) -> tuple[AnyObjective, float]:
+        """Say what the scores of a batch cost.
+
+        :param batch: the batch
+        :param num_scores: the number of its scores
+        :param label_smoothing: the label smoothing that the user trains with
+        :param num_entities: the number of entities, for label smoothing
+        :return: the objective, and what its sum over the batch is divided by for a mean
+        """
+        return self.objective(label_smoothing, num_entities), num_scores
+
     def default_weights(
         self, graph: Numbers, family: Family, closed_world: bool, num_features: float = math.inf
     ) -> dict[str, float]:
@@ -293,6 +309,11 @@ class FactorizedLoss(PointwiseLoss, ABC):
                 f"{name}={getattr(self, name):g} swamps {other} in {str(dtype).removeprefix('torch.')}. Use a value closer "
                 f"to 1, or leave it out: it is then derived from graph and model."
             )
+
+    @property
+    def name(self) -> str:
+        """The name of the class that the user has chosen."""
+        return type(self).__name__
 
     @property
     def kwargs(self) -> dict[str, Any]:

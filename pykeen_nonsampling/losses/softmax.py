@@ -64,7 +64,7 @@ class SoftmaxObjective(ScoreObjective):
         factors = scores.new_zeros(len(scores)).index_add_(0, x.query_index, shares)
         # what is less adds nothing to the sum, but numbers close to the smallest one make exponentials ten times as slow
         least = 0.9 * math.log(torch.finfo(scores.dtype).tiny)
-        for rows, part in _split(scores):
+        for rows, part in split_rows(scores):
             if self.scale != 1:
                 part.mul_(self.scale)
             torch.amax(part, dim=1, out=largest[rows])
@@ -82,18 +82,18 @@ class SoftmaxObjective(ScoreObjective):
             return torch.dot(shares, normalizers - positives)
         # without the answers, so that nothing is lost by subtracting them
         scores.index_put_((x.query_index, x.answers), scores.new_zeros(()))
-        for rows, part in _split(scores):
+        for rows, part in split_rows(scores):
             torch.sum(part, dim=1, out=sums[rows])
         negatives = sums.index_select(0, x.query_index)
         all_of_them = negatives + mine * exponents.exp()
         factors.zero_().index_add_(0, x.query_index, shares / all_of_them)
-        for rows, part in _split(scores):
+        for rows, part in split_rows(scores):
             part.mul_((self.scale * factors[rows])[:, None])
         scores.index_put_((x.query_index, x.answers), -self.scale * shares * negatives / all_of_them)
         return torch.dot(shares, all_of_them.log() - exponents)
 
 
-def _split(scores: Tensor) -> Iterator[tuple[slice, Tensor]]:
+def split_rows(scores: Tensor) -> Iterator[tuple[slice, Tensor]]:
     """Divide scores into some rows at a time."""
     size = max(1, CACHED_SCORES // max(1, scores.shape[1]))
     for start in range(0, len(scores), size):

@@ -13,7 +13,7 @@ from ..distributed.shards import Sharding
 from ..factorizations.moments import Weights
 from ..graph.index import TripleIndex
 from ..graph.sides import Side
-from ..losses import describe
+from ..losses import FactorizedLoss, PykeenLoss, describe, parameters_of
 
 #: Attributes of modules that change during a training, or matter only before it
 PASSING = {"training", "updated", "tracked_parameters", "initializer", "reset_parameters"}
@@ -53,6 +53,13 @@ def describe_model(model: nn.Module) -> dict[str, Any]:
             **{key: [str(x.dtype), list(x.shape)] for key, x in tensors.items()},
         }
     return description
+
+
+def describe_loss(loss: FactorizedLoss) -> dict[str, Any]:
+    """Describe a loss: its class, and all its parameters."""
+    if isinstance(loss, PykeenLoss):
+        return {"class": loss.name, **parameters_of(loss.loss), "modules": describe_model(loss.loss)}
+    return {"class": loss.name, **plain(loss.kwargs)}
 
 
 def describe_graph(index: TripleIndex, sharding: Sharding) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -33,7 +34,7 @@ from ..free import check_memory_budget
 from ..graph.batches import Batch, Batches
 from ..graph.frequencies import Frequencies
 from ..graph.sides import Side
-from ..losses import AutomaticLoss, FactorizedLoss, check_loss, resolve_loss
+from ..losses import AutomaticLoss, FactorizedLoss, PykeenLoss, check_loss, resolve_loss
 from ..losses.objective import AnyObjective
 from ..losses.penalties import sum_of_norms
 from ..memory.task import Counts, Task
@@ -41,7 +42,7 @@ from ..sweeps.choice import fastest_sweep
 from ..sweeps.numba.threads import warn_if_forked
 from ..validation import as_integer
 from .arguments import check_negative_sampler, check_training_arguments
-from .fingerprint import describe_graph, describe_model, describe_weights, plain
+from .fingerprint import describe_graph, describe_loss, describe_model, describe_weights, plain
 from .messages import explain_non_finite_loss, log_loss, warn_of_divergence, warn_of_few_steps, warn_of_large_scores
 from .resuming import ResumableTrainingLoop
 from .run import Run, prepare
@@ -51,6 +52,9 @@ logger = logging.getLogger(__name__)
 
 #: The number of queries in a step with a loss that sees every score, if the user does not set the batch size
 QUERIES_PER_STEP = 1000
+
+#: Whether the user has chosen the loss of the model that a training loop is created for, also if it is the model's default
+loss_is_given: ContextVar[bool] = ContextVar("loss_is_given", default=False)
 
 
 class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
@@ -130,10 +134,10 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
             shard_model(self.model, triples_factory.sharding)
             self._sharded = Sharded(triples_factory.sharding)
             self._sharded.check_arguments(loss_weighter=self.loss_weighter)
-        if type(self.model.loss) is self.model.loss_default:
+        if type(self.model.loss) is self.model.loss_default and not loss_is_given.get():
             # which the user did not ask for
             self.model.loss = AutomaticLoss()
-        check_loss(type(self.model.loss))
+        check_loss(type(self.model.loss), self.closed_world)
 
     @property
     def num_entities(self) -> int:
@@ -156,7 +160,8 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
             given = self._run.given_loss
         # before PyKEEN looks at a checkpoint, which is compared with what is derived here
         self._run = prepare(self, placement, triples_factory, given, kwargs.get("label_smoothing", 0.0))
-        self.model.loss = self._run.loss
+        if not isinstance(self._run.loss, PykeenLoss):
+            self.model.loss = self._run.loss
         log_loss(self._run.loss, given, self.result_tracker)
         self._factory = triples_factory
         self._batches = {id(triples_factory): (triples_factory, self._run.batch)}
@@ -176,7 +181,7 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
         batch, sharding = run.batch, run.placement.sharding
         return {
             "factorization_kwargs": plain(self.factorization_kwargs),
-            "loss": {"class": type(run.loss).__name__, **plain(run.loss.kwargs)},
+            "loss": describe_loss(run.loss),
             "graph": describe_graph(batch.sides[0].index, sharding),
             "target": [side.target for side in batch.sides],
             "weights": describe_weights(run.weights, batch.sides, sharding),
@@ -379,12 +384,12 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
         if not self._checked:
             self._check(run, all_features)
             self._checked = True
-        objective = loss.objective(label_smoothing, num_entities=self.num_entities)
+        objective, divisor = loss.batch_objective(batch, self._num_scores(batch), label_smoothing, self.num_entities)
         total = self._sum(run, mine, all_features, objective) + _penalize(loss, vectors, mine)
         group, regularization = run.placement.group, self.model.collect_regularization_term()
         if loss.reduction == "mean":
             # PyKEEN weighs sub-batches by their share
-            return group.total(total / (share * self._num_scores(batch)) + regularization / group.size)
+            return group.total(total / (share * divisor) + regularization / group.size)
         return group.total(total + share * regularization / group.size)
 
     def _check(self, run: Run, all_features: Features) -> None:

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from typing import Any
 
 import torch
-from pykeen.losses import loss_resolver
+from pykeen.losses import Loss, loss_resolver
 from pykeen.models import ERModel
 from pykeen.trackers import ResultTracker
 
@@ -28,19 +28,22 @@ DIVERGED = 10.0
 derived: ContextVar[Mapping[str, Any]] = ContextVar("derived", default={})  # noqa: B039
 
 
-def log_loss(loss: FactorizedLoss, given: FactorizedLoss, tracker: ResultTracker) -> None:
+def log_loss(loss: FactorizedLoss, given: Loss, tracker: ResultTracker) -> None:
     """Record a loss, and say what was derived.
 
     :param loss: the loss, with all its weights
     :param given: the loss as it was given
     :param tracker: records it
     """
-    name, known = loss_resolver.normalize_inst(loss), given.kwargs
-    tracker.log_params(params=dict(loss=name, loss_kwargs=loss.plain_kwargs))
-    choices = {**derived.get(), **({"loss": name} if isinstance(given, AutomaticLoss) else {})}
-    weights = {key: value for key, value in loss.kwargs.items() if value is not None and known.get(key) is None}
-    if weights:
-        choices["loss_kwargs"] = weights
+    choices = dict(derived.get())
+    if isinstance(given, FactorizedLoss):
+        name, known = loss_resolver.normalize_inst(loss), given.kwargs
+        tracker.log_params(params=dict(loss=name, loss_kwargs=loss.plain_kwargs))
+        if isinstance(given, AutomaticLoss):
+            choices["loss"] = name
+        weights = {key: value for key, value in loss.kwargs.items() if value is not None and known.get(key) is None}
+        if weights:
+            choices["loss_kwargs"] = weights
     if choices:
         logger.info("Derived from graph and model: %s", ", ".join(f"{key}={value!r}" for key, value in choices.items()))
 

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
+from pykeen.losses import Loss
 from pykeen.triples import CoreTriplesFactory
 
 from ..distributed.placement import Placement
@@ -34,7 +35,7 @@ class Run:
     #: how the model's score factorizes
     factorization: Factorization
     #: the loss as it was given, and with all weights
-    given_loss: FactorizedLoss
+    given_loss: Loss
     loss: FactorizedLoss
     #: the weights of all triples as negatives, in addition to c⁻; of entities, those of this process
     weights: Weights
@@ -50,7 +51,7 @@ def prepare(
     loop: FactorizedTrainingLoop,
     placement: Placement,
     triples_factory: CoreTriplesFactory,
-    given_loss: FactorizedLoss,
+    given_loss: Loss,
     label_smoothing: float,
 ) -> Run:
     """Index the triples to train on, check everything, and derive the weights that the user left out.
