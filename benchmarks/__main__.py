@@ -8,6 +8,7 @@ from pykeen_nonsampling.cli.group import LazyGroup, debug_option
 
 DESCRIPTIONS = {
     "accuracy": "Search for, and test, hyper-parameters.",
+    "cross_entropy": "Measure how fast training with cross-entropy is, beside autograd and PyKEEN.",
     "defaults": "Measure how far default settings carry over.",
     "faults": "Try what survives kills and changed bits.",
     "memory": "Compare the estimates of plan with what is measured.",
@@ -16,7 +17,7 @@ DESCRIPTIONS = {
     "reproduce": "Run the experiments of Li et al. (2021) on PyKEEN, and write a report.",
     "shards": "Measure training with divided entities.",
     "speed": "Measure how fast training and evaluation are, beside PyKEEN's.",
-    "tables": "Print what speed and ranks have measured as tables in Markdown.",
+    "tables": "Print what speed, ranks and cross_entropy have measured as tables in Markdown.",
     "tuning": "Measure what a search gains.",
     "versions": "Compare the speed of this version with that of another one.",
 }

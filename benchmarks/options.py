@@ -1,4 +1,4 @@
-"""What ``speed`` and ``ranks`` have in common: a graph, models, and a file for all numbers."""
+"""What ``speed``, ``ranks`` and ``cross_entropy`` have in common: a graph, models, and a file for all numbers."""
 
 from __future__ import annotations
 
@@ -32,36 +32,42 @@ def graph_options(function: F) -> F:
     return function
 
 
-def model_options(function: F) -> F:
-    """Add options for models, dimensions and repeats."""
-    for decorate in (
-        click.option(
-            "--repeats",
-            type=click.IntRange(min=1),
-            default=5,
-            show_default=True,
-            help="How often each time is measured; medians are reported.",
-        ),
-        click.option(
-            "--dim",
-            "dims",
-            multiple=True,
-            type=click.IntRange(min=1),
-            default=[200],
-            show_default=True,
-            help="The embedding dimension; may be repeated.",
-        ),
-        click.option(
-            "--model",
-            "models",
-            multiple=True,
-            default=["DistMult", "SimplE", "ComplEx", "TransE"],
-            show_default=True,
-            help="The name of a PyKEEN model; may be repeated.",
-        ),
-    ):
-        function = decorate(function)
-    return function
+def model_options(
+    models: Sequence[str] = ("DistMult", "SimplE", "ComplEx", "TransE"), dims: Sequence[int] = (200,), repeats: int = 5
+) -> Callable[[F], F]:
+    """Add options for models, dimensions and repeats, with these defaults."""
+
+    def decorate(function: F) -> F:
+        for option in (
+            click.option(
+                "--repeats",
+                type=click.IntRange(min=1),
+                default=repeats,
+                show_default=True,
+                help="How often each time is measured; medians are reported.",
+            ),
+            click.option(
+                "--dim",
+                "dims",
+                multiple=True,
+                type=click.IntRange(min=1),
+                default=dims,
+                show_default=True,
+                help="The embedding dimension; may be repeated.",
+            ),
+            click.option(
+                "--model",
+                "models",
+                multiple=True,
+                default=models,
+                show_default=True,
+                help="The name of a PyKEEN model; may be repeated.",
+            ),
+        ):
+            function = option(function)
+        return function
+
+    return decorate
 
 
 def output_option(content: str) -> Callable[[F], F]:

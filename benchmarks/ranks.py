@@ -308,7 +308,7 @@ def _train(
 @click.command(name="ranks")
 @click.argument("ranks", type=_Ranks(), metavar="RANKS")
 @graph_options
-@model_options
+@model_options()
 @json_option("scaling.json")
 @output_option("all numbers")
 @force_option

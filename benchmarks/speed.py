@@ -243,7 +243,7 @@ def _reporting(bar: Any, subject: str) -> Iterator[Callable[[str], None]]:
 
 @click.command(name="speed")
 @graph_options
-@model_options
+@model_options()
 @click.option(
     "--loop",
     "loops",

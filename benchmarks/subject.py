@@ -26,7 +26,7 @@ from pykeen_nonsampling.cli.stopwatch import OutOfTime, Stopwatch, extrapolate, 
 from pykeen_nonsampling.defaults import required_kwargs
 from pykeen_nonsampling.factorizations import Factorization, Moments
 from pykeen_nonsampling.factorizations.features import factorize_model, features
-from pykeen_nonsampling.losses import NEGATIVE_WEIGHT, NonSamplingLoss
+from pykeen_nonsampling.losses import NEGATIVE_WEIGHT, FactorizedLoss, NonSamplingLoss
 from pykeen_nonsampling.ranking.evaluator import FactorizedRankBasedEvaluator
 from pykeen_nonsampling.training import FactorizedTrainingLoop, NonSamplingLCWATrainingLoop, NonSamplingTrainingLoop
 
@@ -87,14 +87,32 @@ def make_loop(
     triples_factory: CoreTriplesFactory,
     dim: int,
     training_loop: type[FactorizedTrainingLoop] = NonSamplingTrainingLoop,
+    loss: FactorizedLoss | None = None,
 ) -> FactorizedTrainingLoop:
-    """Create a model and one of this package's training loops for it."""
-    loss = NonSamplingLoss()
-    if training_loop is NonSamplingTrainingLoop:
-        # as in [li2021]_
-        loss = NonSamplingLoss(negative_weight=NEGATIVE_WEIGHT, regularization_weight=0.0)
+    """Create a model and one of this package's training loops for it, by default with the squared loss."""
+    if loss is None:
+        # in the closed world, as in [li2021]_
+        closed = dict(negative_weight=NEGATIVE_WEIGHT, regularization_weight=0.0)
+        loss = NonSamplingLoss(**closed if training_loop is NonSamplingTrainingLoop else {})
     model = make_model(name, triples_factory, dim, loss=loss)
     return training_loop(model=model, triples_factory=triples_factory, **OPTIMIZER)
+
+
+def time_batches(
+    loop: TrainingLoop[Any], triples_factory: CoreTriplesFactory, batch_size: int | None, batches: float
+) -> tuple[float, int]:
+    """Train for an epoch, or for some batches of it.
+
+    :param loop: the training loop
+    :param triples_factory: the training triples
+    :param batch_size: the batch size
+    :param batches: the number of batches after which to stop
+    :return: the seconds from the first batch on, and the number of batches
+    """
+    watch = Stopwatch(max_steps=batches)
+    with contextlib.suppress(OutOfTime):
+        loop.train(triples_factory, num_epochs=1, batch_size=batch_size, use_tqdm=False, pin_memory=False, callbacks=watch)
+    return watch.seconds - watch.preparation, watch.steps
 
 
 @dataclass(frozen=True)
@@ -212,12 +230,10 @@ class Subject:
         else:
             loop = LCWATrainingLoop(**kwargs)
             batch_size, instances = LCWA_BATCH_SIZE, len(triples[:, :2].unique(dim=0))
-        watch = Stopwatch(max_steps=batches)
-        with contextlib.suppress(OutOfTime):
-            loop.train(self.training, num_epochs=1, batch_size=batch_size, use_tqdm=False, pin_memory=False, callbacks=watch)
+        seconds, timed = time_batches(loop, self.training, batch_size, batches)
         total = math.ceil(instances / batch_size)
-        self.parts[name] = watch.steps, total
-        return extrapolate(watch.seconds - watch.preparation, watch.steps, total)
+        self.parts[name] = timed, total
+        return extrapolate(seconds, timed, total)
 
     def evaluation(self) -> float:
         """Time this package's evaluation on all test triples."""
