@@ -136,12 +136,12 @@ class CrossEntropy:
 
     def step(self) -> float:
         """Time an epoch of this package that is a single step on the whole graph."""
-        loop = make_loop(self.name, self.training, self.dim, NonSamplingLCWATrainingLoop, SoftmaxLoss())
-        return time_batches(loop, self.training, None, math.inf)[0]
+        loop = make_loop(self.name, self.training, self.dim, NonSamplingLCWATrainingLoop, SoftmaxLoss(scale=1.0))
+        return time_batches(loop, self.training, self.training.num_triples, math.inf)[0]
 
     def batches(self, batches: int) -> float:
         """Time some mini-batches of this package, and scale them to an epoch."""
-        loop = make_loop(self.name, self.training, self.dim, NonSamplingLCWATrainingLoop, SoftmaxLoss())
+        loop = make_loop(self.name, self.training, self.dim, NonSamplingLCWATrainingLoop, SoftmaxLoss(scale=1.0))
         seconds, timed = time_batches(loop, self.training, self.batch_size, batches)
         return self._scale("batches", seconds, timed, math.ceil(self.training.num_triples / self.batch_size))
 

@@ -346,7 +346,7 @@ class FactorizationTestCase:
     ) -> None:
         if factorization.family.is_distance:
             loss_kwargs = {**loss_kwargs, "duality_weight": 0.0}  # refused, cf. test_errors
-        loss = model.loss = SoftmaxLoss(positive_weight=1.5, **{**UNIFORM, **loss_kwargs})
+        loss = model.loss = SoftmaxLoss(positive_weight=1.5, **{"scale": 1.0, **UNIFORM, **loss_kwargs})
         loop = NonSamplingLCWATrainingLoop(
             model=model,
             triples_factory=factory,

@@ -30,16 +30,15 @@ PLAIN: dict[str, Callable[[int | None], Sweep]] = {
     "gather": lambda memory_budget: PlainSweep(memory_budget, GatherProducts()),
 }
 
-#: All sweeps, from the memory budget: the compiled loops are only for trilinear forms without ranges, and the last one for
-#: objectives that see every score
-SWEEPS: dict[str, Callable[[int | None], Sweep]] = {**PLAIN, "fused": OnlyFusedSweep, "scores": ScoreSweep}
+#: All sweeps for objectives of moments, from the memory budget: the compiled loops are for trilinear forms without ranges
+SWEEPS: dict[str, Callable[[int | None], Sweep]] = {**PLAIN, "fused": OnlyFusedSweep}
 
 
 @contextmanager
 def training_with(sweep: str, memory_budget: int | None) -> Iterator[None]:
     """Let training loops use a sweep, and fail if they have not.
 
-    :param sweep: its name
+    :param sweep: its name, or ``"scores"`` for the one of objectives that see every score
     :param memory_budget: its memory budget
     :yield: while they do
     """
@@ -47,7 +46,7 @@ def training_with(sweep: str, memory_budget: int | None) -> Iterator[None]:
 
     def make(_: int | None = None, scores: bool = False) -> Sweep:
         assert scores == (sweep == "scores")
-        made = SWEEPS[sweep](memory_budget)
+        made = ScoreSweep(memory_budget) if scores else SWEEPS[sweep](memory_budget)
 
         def solve(problem: Problem, differentiate: bool) -> tuple[Tensor, Gradients | None]:
             nonlocal count

@@ -102,7 +102,7 @@ def test_files_are_not_overwritten(tmp_path: Path) -> None:
 @pytest.mark.parametrize("model", ["ComplEx", "DistMult", "SimplE", "TransE"])
 def test_autograd_computes_the_same_loss(model: str) -> None:
     factory = Nations().training
-    loop = make_loop(model, factory, 8, NonSamplingLCWATrainingLoop, SoftmaxLoss(regularization_weight=0.0))
+    loop = make_loop(model, factory, 8, NonSamplingLCWATrainingLoop, SoftmaxLoss(scale=1.0, regularization_weight=0.0))
     loop.model.double()
     for module in loop.model.modules():
         if isinstance(module, Representation):
