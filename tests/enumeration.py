@@ -21,8 +21,11 @@ def all_triples(num_entities: int, num_relations: int) -> Tensor:
     return torch.cartesian_prod(torch.arange(num_entities), torch.arange(num_relations), torch.arange(num_entities))
 
 
-def enumerated_scores(model: ERModel, factorization: Factorization) -> Tensor:
-    """Score all triples, one by one, by the model's own interaction; shape: (num_entities, num_relations, num_entities)."""
+def enumerated_scores(model: ERModel, factorization: Factorization, own: bool = False) -> Tensor:
+    """Score all triples, one by one, by the model's own interaction; shape: (num_entities, num_relations, num_entities).
+
+    Unless told otherwise, these are mapped to the factorized scores.
+    """
     h, r, t = all_triples(model.num_entities, model.num_relations).unbind(dim=-1)
     entities = [representation(indices=None)[: model.num_entities] for representation in model.entity_representations]
     relations = [representation(indices=None) for representation in model.relation_representations]
@@ -35,7 +38,8 @@ def enumerated_scores(model: ERModel, factorization: Factorization) -> Tensor:
         )
     )
     scores = model.interaction(*(x[0] if len(x) == 1 else tuple(x) for x in (hh, rr, tt)))
-    return factorization.transform(scores).view(model.num_entities, model.num_relations, model.num_entities)
+    scores = scores if own else factorization.transform(scores)
+    return scores.view(model.num_entities, model.num_relations, model.num_entities)
 
 
 def enumerated_weights(name: str, loss: FactorizedLoss, ids: Tensor, size: int) -> Tensor:
@@ -133,7 +137,7 @@ def enumerated_queries(
     The cost of a query is a function of the scores of all candidates, which of them are answers, their weights as answers,
     the weight of the query's negatives, and the weights of candidates as negatives.
     """
-    scores = enumerated_scores(model, factorization)
+    scores = enumerated_scores(model, factorization, own=loss.needs_scores)
     observed = factory._add_inverse_triples_if_necessary(factory.mapped_triples).unique(dim=0)
     labels = torch.zeros_like(scores)
     labels[observed.unbind(dim=-1)] = 1.0

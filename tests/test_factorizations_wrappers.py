@@ -3,7 +3,9 @@
 import copy
 from typing import ClassVar
 
+import pytest
 from factorization_case import FactorizationTestCase, TrilinearTestCase
+from pykeen.models import ERModel
 from pykeen.nn.modules import (
     ClampedInteraction,
     DirectionAverageInteraction,
@@ -16,14 +18,18 @@ from pykeen.nn.modules import (
     TransEInteraction,
     UMInteraction,
 )
+from pykeen.triples import CoreTriplesFactory
 
+from pykeen_nonsampling import NonSamplingLCWATrainingLoop
 from pykeen_nonsampling.factorizations import (
     AffineMatrixFactorization,
     AffineTrilinearFactorization,
     AverageMatrixFactorization,
     AverageTrilinearFactorization,
     DistMultFactorization,
+    NotDecomposableError,
 )
+from pykeen_nonsampling.losses import SoftmaxLoss
 
 
 class TestClampedWithoutClamp(TrilinearTestCase):
@@ -97,6 +103,15 @@ class TestAffineTransE(AffineTestCase, TrilinearTestCase):
 class TestAffineTransEWithoutPower(AffineTestCase, TrilinearTestCase):
     cls = AffineTrilinearFactorization
     base = TransEInteraction(p=2)
+
+    def test_softmax_and_gradients_equal_enumeration(  # type: ignore[override]
+        self, factory: CoreTriplesFactory, model: ERModel
+    ) -> None:
+        """The learned scale is that of the square, so there is no softmax of the norm."""
+        model.loss = SoftmaxLoss()
+        loop = NonSamplingLCWATrainingLoop(model=model, triples_factory=factory)
+        with pytest.raises(NotDecomposableError, match=r"TransEInteraction itself, but its scale and bias are learned"):
+            loop.train(factory, use_tqdm=False)
 
 
 class TestAffineUM(AffineTestCase, TrilinearTestCase):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from click.testing import CliRunner
-from factorization_case import DistMultCase, make_model
+from factorization_case import DistMultCase, FactorizationTestCase, TrilinearTestCase, make_model
 from graphs import GRAPHS
 from pykeen.cli import main
 from pykeen.experiments.validate import get_configuration_errors
@@ -25,10 +25,12 @@ from pykeen.losses import (
     loss_resolver,
 )
 from pykeen.models import ERModel
+from pykeen.nn.modules import RotatEInteraction, TransEInteraction
 from pykeen.pipeline import pipeline
 from pykeen.training import LCWATrainingLoop
 from pykeen.triples import CoreTriplesFactory, LCWAInstances
 from pykeen.triples.weights import LossWeighter
+from pykeen.utils import complex_normalize
 from steps import TOLERANCE, assert_first_step_equals
 from torch import Tensor
 from weights import QueryWeighter
@@ -38,7 +40,8 @@ from pykeen_nonsampling.distributed.group import Group
 from pykeen_nonsampling.distributed.placement import Sharded
 from pykeen_nonsampling.distributed.shards import Sharding, ShardingError
 from pykeen_nonsampling.factorizations import Family
-from pykeen_nonsampling.losses import PykeenLoss, check_loss, softmax
+from pykeen_nonsampling.losses import PykeenLoss, check_loss
+from pykeen_nonsampling.losses import objective as objectives
 from pykeen_nonsampling.memory.task import Counts
 from pykeen_nonsampling.training import FactorizedTrainingLoop
 
@@ -72,9 +75,26 @@ def make_loss(name: str, **kwargs: Any) -> Loss:
     return loss_resolver.make(name, {**(PARAMETERS[name] or {}), **kwargs})
 
 
-def make_case(graph: str, loss: Loss, **kwargs: Any) -> tuple[ERModel, FactorizedTrainingLoop, CoreTriplesFactory]:
+class NormCase(TrilinearTestCase):
+    interaction_cls = TransEInteraction
+    interaction_kwargs = dict(p=2, power_norm=False)
+
+
+class SquareCase(TrilinearTestCase):
+    interaction_cls = TransEInteraction
+    interaction_kwargs = dict(p=2, power_norm=True)
+
+
+class RotationCase(TrilinearTestCase):
+    interaction_cls = RotatEInteraction
+    relation_kwargs = dict(normalizer=complex_normalize)
+
+
+def make_case(
+    graph: str, loss: Loss, case: type[FactorizationTestCase] = DistMultCase, **kwargs: Any
+) -> tuple[ERModel, FactorizedTrainingLoop, CoreTriplesFactory]:
     factory = GRAPHS[graph]
-    model = make_model(factory, DistMultCase)
+    model = make_model(factory, case)
     loop = NonSamplingLCWATrainingLoop(model=model, triples_factory=factory, **kwargs)
     # as a pipeline leaves it, also if it is the default of the model
     model.loss = loss.double()
@@ -132,6 +152,12 @@ class TestNumbers:
         sweep = "scores", memory_budget
         assert_first_step_equals(loop, factory, reference, sweep=sweep, label_smoothing=label_smoothing)
 
+    @pytest.mark.parametrize("case", [NormCase, SquareCase, RotationCase])
+    @pytest.mark.parametrize("target", ["tail", "head"])
+    def test_distances_are_the_models_own(self, name: str, case: type[FactorizationTestCase], target: str) -> None:
+        model, loop, factory = make_case("ordinary", make_loss(name), case, target=target)
+        assert_first_step_equals(loop, factory, lambda: pykeens_loss(model, factory, target), sweep=("scores", None))
+
     @pytest.mark.parametrize("reduction", ["mean", "sum"])
     @pytest.mark.parametrize("memory_budget", [None, 1])
     def test_weights_of_queries(self, name: str, reduction: str, memory_budget: int | None) -> None:
@@ -151,7 +177,7 @@ class TestNumbers:
 
     @pytest.mark.parametrize("cached", [1, 10])
     def test_some_queries_at_a_time(self, name: str, cached: int, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(softmax, "CACHED_SCORES", cached)
+        monkeypatch.setattr(objectives, "CACHED_SCORES", cached)
         model, loop, factory = make_case("ordinary", make_loss(name), target="tail")
         assert_first_step_equals(loop, factory, lambda: pykeens_loss(model, factory), sweep=("scores", None))
 

@@ -21,7 +21,8 @@ from weights import UNIFORM, WEIGHTED, QueryWeighter
 
 from pykeen_nonsampling import NonSamplingLCWATrainingLoop, NonSamplingTrainingLoop
 from pykeen_nonsampling.factorizations import factorize
-from pykeen_nonsampling.losses import AllScores, ScoreObjective, SoftmaxLoss, SoftmaxObjective, softmax
+from pykeen_nonsampling.losses import AllScores, ScoreObjective, SoftmaxLoss, SoftmaxObjective
+from pykeen_nonsampling.losses import objective as objectives
 from pykeen_nonsampling.sweeps import scores as score_sweep
 
 OBJECTIVES = [SoftmaxObjective(scale, filtered) for scale in (1.0, 2.5) for filtered in (False, True)]
@@ -49,7 +50,7 @@ class TestObjective:
     def test_derivatives_equal_automatic_differentiation(
         self, objective: SoftmaxObjective, weighted: bool, cached: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(softmax, "CACHED_SCORES", cached)
+        monkeypatch.setattr(objectives, "CACHED_SCORES", cached)
         x, y = copy(draw(weighted=weighted)), copy(draw(weighted=weighted))
         total = objective.differentiate(x)
         torch.testing.assert_close(total, ScoreObjective.differentiate(objective, y), **TOLERANCE)

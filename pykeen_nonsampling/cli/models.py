@@ -57,7 +57,12 @@ def inspect_model(model: type[Model], model_kwargs: Mapping[str, Any]) -> str:
         raise ValueError(_describe(model, kwargs, "used", error)) from error
     matrices = ", and |R|·m³ for the relations' matrices" if isinstance(factorization, MatrixFactorization) else ""
     arguments = ", ".join(f"{name}={value!r}" for name, value in kwargs.items())
-    square = "\nIt is trained on the square of its norm, which ranks the same." if factorization.squares else ""
+    square = (
+        "\nThe losses nonsampling and standardized train the square of its norm, which ranks the same; softmax and PyKEEN's "
+        "losses train the norm itself."
+        if factorization.squares
+        else ""
+    )
     return (
         f"{model.__name__}({arguments}) can be trained without sampling, exactly, with the training loops nonsampling and "
         f"nonsamplinglcwa.\n"

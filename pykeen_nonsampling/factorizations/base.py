@@ -230,6 +230,11 @@ class Factorization(ABC):
         """Map the interaction's own scores to the factorized ones: increasing, so both rank alike. Often the identity."""
         return scores
 
+    @property
+    def own_scores(self) -> Callable[[Tensor], Tensor] | None:
+        """The inverse of :meth:`transform`, for losses that see every score; none, if it is the identity."""
+        return None
+
     def score_moments(
         self,
         heads: Tensor,

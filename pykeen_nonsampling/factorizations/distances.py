@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -179,6 +179,20 @@ class SquaredDistanceFactorization(TrilinearFactorization):
     @override
     def transform(self, scores: Tensor) -> Tensor:
         return self.offset + self.scale * (-scores.square() if self.squares else scores)
+
+    @property
+    @override
+    def own_scores(self) -> Callable[[Tensor], Tensor] | None:
+        if self.squares:
+            return self._own_norms
+        return self._own_squares if (self.scale, self.offset) != (1.0, 0.0) else None
+
+    def _own_norms(self, scores: Tensor) -> Tensor:
+        # a square that is all rounding error has no root, and no direction to change in
+        return scores.sub(self.offset).div(-self.scale).clamp(min=torch.finfo(scores.dtype).eps).sqrt().neg()
+
+    def _own_squares(self, scores: Tensor) -> Tensor:
+        return scores.sub(self.offset).div(self.scale)
 
 
 class TransEFactorization(SquaredDistanceFactorization):

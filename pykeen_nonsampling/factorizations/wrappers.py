@@ -64,6 +64,17 @@ class _Affine(WrapperFactorization):
     def transform(self, scores: Tensor) -> Tensor:
         return self._scale * self.base.transform((scores - self._bias) / self._scale) + self._bias
 
+    @property
+    @override
+    def own_scores(self) -> Callable[[Tensor], Tensor] | None:
+        if self.squares:
+            raise NotDecomposableError(
+                f"A loss that sees every score needs the norm of {type(self.base.interaction).__name__} itself, but its "
+                f"scale and bias are learned together with the square of it. Use the square, with "
+                f"base_kwargs=dict(power_norm=True), or loss='nonsampling'."
+            )
+        return None
+
 
 class AffineTrilinearFactorization(_Affine, TrilinearFactorization):
     r"""$s f_0 + b$ for trilinear products: $s \rho$ for $\rho$, s where there was none, and $\langle 1, b, 1 \rangle$."""
@@ -142,6 +153,12 @@ class AverageTrilinearFactorization(WrapperFactorization, TrilinearFactorization
     def transform(self, scores: Tensor) -> Tensor:
         # affine, so the same for an average
         return self.base.transform(scores)
+
+    @property
+    @override
+    def own_scores(self) -> Callable[[Tensor], Tensor] | None:
+        own: Callable[[Tensor], Tensor] | None = self.base.own_scores
+        return own
 
 
 class AverageMatrixFactorization(WrapperFactorization, MatrixFactorization):

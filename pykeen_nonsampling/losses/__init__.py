@@ -4,7 +4,7 @@ from pykeen.losses import loss_resolver
 
 from .automatic import AutomaticLoss, check_loss, resolve_loss
 from .base import POPULARITY, FactorizedLoss, UnsavedFunction, as_exponent, describe
-from .objective import AllScores, Costs, Objective, ScoreObjective, Scores
+from .objective import AllScores, Costs, FunctionObjective, Objective, ScoreObjective, Scores
 from .pykeen import PykeenLoss, PykeenObjective, parameters_of
 from .softmax import SoftmaxLoss, SoftmaxObjective
 from .squared import NEGATIVE_WEIGHT, NonSamplingLoss, SquaredObjective
@@ -17,6 +17,7 @@ __all__ = [
     "AutomaticLoss",
     "Costs",
     "FactorizedLoss",
+    "FunctionObjective",
     "NonSamplingLoss",
     "Objective",
     "PykeenLoss",

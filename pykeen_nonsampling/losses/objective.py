@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from ..factorizations.moments import ScoreMoments
+
+#: The number of scores to process at once, such that they stay in a second-level cache
+CACHED_SCORES = 2**19
 
 
 @dataclass(frozen=True)
@@ -145,6 +150,33 @@ class AllScores:
         """The scores of the positives, shape: (n,)."""
         return self.scores[self.query_index, self.answers]
 
+    def split(self) -> Iterator[AllScores]:
+        """Divide the queries into some at a time, such that what is computed of their scores stays in the cache."""
+        parts = list(split_rows(self.scores))
+        bounds = torch.tensor([*(rows.start for rows, _ in parts), len(self.scores)], device=self.scores.device)
+        offsets = torch.searchsorted(self.query_index, bounds).tolist()
+        for (rows, scores), start, stop in zip(parts, offsets, offsets[1:], strict=False):
+            positives, queries = (
+                weights[positions] if isinstance(weights, Tensor) else weights
+                for weights, positions in ((self.positive_weights, slice(start, stop)), (self.query_weights, rows))
+            )
+            yield replace(
+                self,
+                scores=scores,
+                query_index=self.query_index[start:stop] - rows.start,
+                answers=self.answers[start:stop],
+                positive_weights=positives,
+                query_weights=queries,
+            )
+
+
+def split_rows(scores: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    """Divide scores into some rows at a time."""
+    size = max(1, CACHED_SCORES // max(1, scores.shape[1]))
+    for start in range(0, len(scores), size):
+        rows = slice(start, start + size)
+        yield rows, scores[rows]
+
 
 class ScoreObjective(ABC):
     r"""What the scores of queries cost: a function of the scores of all candidates.
@@ -179,6 +211,32 @@ class ScoreObjective(ABC):
             (derivatives,) = torch.autograd.grad(total, [scores], materialize_grads=True)
         x.scores.copy_(derivatives)
         return total.detach()
+
+
+@dataclass(frozen=True)
+class FunctionObjective(ScoreObjective):
+    """An objective of a function of the factorized scores, such as the root of a squared distance."""
+
+    #: what the function's values cost
+    objective: ScoreObjective
+    #: the function of scores, differentiable
+    function: Callable[[Tensor], Tensor]
+
+    @override
+    def cost(self, x: AllScores) -> Tensor:
+        return self.objective.cost(replace(x, scores=self.function(x.scores)))
+
+    @override
+    def differentiate(self, x: AllScores) -> Tensor:
+        totals = []
+        for part in x.split():
+            with torch.enable_grad():
+                scores = part.scores.detach().requires_grad_()
+                values = self.function(scores)
+            derivatives = values.detach().clone()
+            totals.append(self.objective.differentiate(replace(part, scores=derivatives)))
+            part.scores.copy_(torch.autograd.grad(values, scores, derivatives)[0])
+        return torch.stack(totals).sum()
 
 
 #: An objective of either kind

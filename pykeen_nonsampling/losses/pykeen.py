@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import inspect
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -17,7 +16,7 @@ from typing_extensions import override
 from ..factorizations.base import Family
 from .base import FactorizedLoss, Numbers
 from .objective import AllScores, AnyObjective, ScoreObjective
-from .softmax import SoftmaxObjective, split_rows
+from .softmax import SoftmaxObjective
 
 if TYPE_CHECKING:
     from ..graph.batches import Batch
@@ -62,7 +61,7 @@ class PykeenObjective(ScoreObjective):
             # the same in half the time; a query's weight is that of its positives already
             return SoftmaxObjective().differentiate(replace(x, positive_weights=1.0))
         # what is computed in between stays in the cache, which makes it twice as fast
-        return torch.stack([super(PykeenObjective, self).differentiate(part) for part in _split(x)]).sum()
+        return torch.stack([super(PykeenObjective, self).differentiate(part) for part in x.split()]).sum()
 
 
 def _weights(x: AllScores) -> Tensor | None:
@@ -70,26 +69,6 @@ def _weights(x: AllScores) -> Tensor | None:
     if isinstance(x.positive_weights, Tensor) and isinstance(x.query_weights, Tensor):
         return x.query_weights[:, None]
     return None
-
-
-def _split(x: AllScores) -> Iterator[AllScores]:
-    """Divide queries into some at a time."""
-    parts = list(split_rows(x.scores))
-    bounds = torch.tensor([*(rows.start for rows, _ in parts), len(x.scores)], device=x.scores.device)
-    offsets = torch.searchsorted(x.query_index, bounds).tolist()
-    for (rows, scores), start, stop in zip(parts, offsets, offsets[1:], strict=False):
-        positives, queries = (
-            weights[positions] if isinstance(weights, Tensor) else weights
-            for weights, positions in ((x.positive_weights, slice(start, stop)), (x.query_weights, rows))
-        )
-        yield replace(
-            x,
-            scores=scores,
-            query_index=x.query_index[start:stop] - rows.start,
-            answers=x.answers[start:stop],
-            positive_weights=positives,
-            query_weights=queries,
-        )
 
 
 class PykeenLoss(FactorizedLoss):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -15,10 +15,7 @@ from typing_extensions import override
 from ..factorizations.base import Family
 from .base import FactorizedLoss, Numbers, as_optional
 from .constants import constant
-from .objective import AllScores, ScoreObjective
-
-#: The number of scores to process at once, such that they stay in a second-level cache
-CACHED_SCORES = 2**19
+from .objective import AllScores, ScoreObjective, split_rows
 
 
 @dataclass(frozen=True)
@@ -91,14 +88,6 @@ class SoftmaxObjective(ScoreObjective):
             part.mul_((self.scale * factors[rows])[:, None])
         scores.index_put_((x.query_index, x.answers), -self.scale * shares * negatives / all_of_them)
         return torch.dot(shares, all_of_them.log() - exponents)
-
-
-def split_rows(scores: Tensor) -> Iterator[tuple[slice, Tensor]]:
-    """Divide scores into some rows at a time."""
-    size = max(1, CACHED_SCORES // max(1, scores.shape[1]))
-    for start in range(0, len(scores), size):
-        rows = slice(start, start + size)
-        yield rows, scores[rows]
 
 
 @parse_docdata

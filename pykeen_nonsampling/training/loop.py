@@ -35,7 +35,7 @@ from ..graph.batches import Batch, Batches
 from ..graph.frequencies import Frequencies
 from ..graph.sides import Side
 from ..losses import AutomaticLoss, FactorizedLoss, PykeenLoss, check_loss, resolve_loss
-from ..losses.objective import AnyObjective
+from ..losses.objective import AnyObjective, FunctionObjective, ScoreObjective
 from ..losses.penalties import sum_of_norms
 from ..memory.task import Counts, Task
 from ..sweeps.choice import fastest_sweep
@@ -385,6 +385,8 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
             self._check(run, all_features)
             self._checked = True
         objective, divisor = loss.batch_objective(batch, self._num_scores(batch), label_smoothing, self.num_entities)
+        if isinstance(objective, ScoreObjective) and run.factorization.own_scores is not None:
+            objective = FunctionObjective(objective, run.factorization.own_scores)
         total = self._sum(run, mine, all_features, objective) + _penalize(loss, vectors, mine)
         group, regularization = run.placement.group, self.model.collect_regularization_term()
         if loss.reduction == "mean":

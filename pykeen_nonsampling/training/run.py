@@ -94,6 +94,9 @@ def prepare(
                 f"duality_weight={loss.duality_weight} applies to scores that are products of a query and an answer, but "
                 f"the score of {type(model).__name__} is a distance. Remove it from loss_kwargs."
             )
+        if loss.needs_scores:
+            # refuses a factorization that has only another score than the model
+            _ = factorization.own_scores
         loss.check_precision(dtype)
         weights = weigh_triples(loss, frequencies, dtype)
         sides = loop._sides(loss, weights, frequencies, targets)
