@@ -213,7 +213,7 @@ class Quality:
         """The losses that suit graph and model, for this package's loops."""
         training = self._datasets[False].training
         return {
-            loop: loss_resolver.normalize_cls(choose_loss(Frequencies.of(training), self._family, _class(loop).closed_world))
+            loop: loss_resolver.normalize_cls(choose_loss(Frequencies.of(training), _class(loop).closed_world))
             for loop in self.settings.loops
             if is_ours(loop)
         }

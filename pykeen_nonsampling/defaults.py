@@ -48,9 +48,6 @@ LEARNING_RATE: Mapping[type[TrainingLoop[Any]], float] = {
     NonSamplingLCWATrainingLoop: 0.05,
 }
 
-#: The same for a loss that sees every score, which makes many steps per epoch
-SCORE_LEARNING_RATE = 0.005
-
 #: What a model needs for a factorization, where PyKEEN's defaults leave it without one
 REQUIRED: Mapping[type[Model], Mapping[str, Any]] = {
     MuRE: dict(p=2, power_norm=True),
@@ -125,9 +122,6 @@ def complete(kwargs: Mapping[str, Any]) -> dict[str, Any]:
     if any(completed.get(name) for name in OPTIMIZATION):
         return _complete_schedule(completed, epochs)
     lr = learning_rate(training_loop_resolver.lookup(kwargs["training_loop"]))
-    loss = completed.get("loss")
-    if loss is not None and getattr(loss if isinstance(loss, Loss) else loss_resolver.lookup(loss), "needs_scores", False):
-        lr = SCORE_LEARNING_RATE
     completed |= {"optimizer": "Adam", "optimizer_kwargs": dict(lr=lr)}
     if epochs and completed.get("stopper") in (None, "nop"):
         # with an early stopper, the last epoch is not known beforehand

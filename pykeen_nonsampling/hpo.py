@@ -125,7 +125,7 @@ def complete_study(kwargs: Mapping[str, Any]) -> dict[str, Any]:
         # PyKEEN's own, for which it has ranges
         return _complete_optimization(completed)
     if isinstance(loss, AutomaticLoss):
-        loss = choose_loss(Frequencies.of(factory), family, training_loop.closed_world)(**loss.kwargs)
+        loss = choose_loss(Frequencies.of(factory), training_loop.closed_world)(**loss.kwargs)
         completed["loss"] = loss_resolver.normalize_inst(loss)
     ranges = loss_ranges(training_loop, loss, factory, family)
     _add_ranges(completed, "loss", {name: space for name, space in ranges.items() if name not in loss_kwargs})

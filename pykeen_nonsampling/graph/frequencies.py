@@ -51,6 +51,11 @@ class Frequencies:
         index = TripleIndex.from_factory(factory, factory.num_entities, factory.num_relations)
         return cls(index, inverse=factory.create_inverse_triples)
 
+    @property
+    def is_divided(self) -> bool:
+        """Whether the entities are divided among processes."""
+        return self._group is not None
+
     @cached_property
     def other_end(self) -> TripleIndex:
         """The triples from tails to heads."""

@@ -10,18 +10,20 @@ from typing_extensions import override
 
 from ..factorizations.base import Family
 from .base import FactorizedLoss, Numbers
-from .constants import constant
 from .objective import Objective
 from .pykeen import SUMS_OVER_QUERIES, PykeenLoss
+from .softmax import SoftmaxLoss
 from .squared import NonSamplingLoss
-from .standardized import StandardizedLoss
+
+#: The softmax loss is chosen if an epoch has at most so many scores. There are at most as many queries as triples, for each
+#: end, and each is scored with all entities.
+MOST_SCORES = 2e10
 
 
 class AutomaticLoss(FactorizedLoss):
     """Stands for the loss that suits graph and model, which the training loops put in its place.
 
-    It is what they use if no loss is given. In the closed world, and for most graphs, that is :class:`NonSamplingLoss`; cf.
-    :func:`~pykeen_nonsampling.losses.automatic.choose_loss`.
+    It is what they use if no loss is given, cf. :func:`~pykeen_nonsampling.losses.automatic.choose_loss`.
     """
 
     @override
@@ -31,20 +33,17 @@ class AutomaticLoss(FactorizedLoss):
         )
 
 
-def choose_loss(graph: Numbers, family: Family, closed_world: bool) -> type[FactorizedLoss]:
-    """Choose a loss for graph and model.
+def choose_loss(graph: Numbers, closed_world: bool) -> type[FactorizedLoss]:
+    """Choose a loss for a graph.
 
     :param graph: the numbers of the graph
-    :param family: the family of the model's factorization
     :param closed_world: whether all triples are summed, and not the candidates of observed queries
-    :return: in the local closed world, the standardized loss for distances, unless there are only a few entities or triples,
-        or, for translations, many entities; and for graphs of medium size with many triples per entity, unless relations are
-        full matrices; otherwise, the squared one
+    :return: in the local closed world, the softmax loss if an epoch has at most :data:`MOST_SCORES` scores; otherwise, the
+        squared one
     """
-    dense = graph.density >= constant("triples per entity", family)
-    few, many = constant("fewest entities", family), constant("most entities", family)
-    standardized = not closed_world and dense and few <= graph.num_entities <= many
-    return StandardizedLoss if standardized else NonSamplingLoss
+    num_scores = (2 - graph.inverse) * graph.num_triples * graph.num_entities
+    affordable = num_scores <= MOST_SCORES and not graph.is_divided
+    return SoftmaxLoss if affordable and not closed_world else NonSamplingLoss
 
 
 def resolve_loss(
@@ -69,7 +68,7 @@ def resolve_loss(
         loss = AutomaticLoss() if loss is None else PykeenLoss(loss)
     if isinstance(loss, AutomaticLoss):
         # only the squared loss has targets to smooth
-        cls = NonSamplingLoss if label_smoothing else choose_loss(graph, family, closed_world)
+        cls = NonSamplingLoss if label_smoothing else choose_loss(graph, closed_world)
         loss = cls(**loss.kwargs)
     defaults = loss.default_weights(graph, family, closed_world, num_features)
     return loss.replace(**{name: x for name, x in defaults.items() if getattr(loss, name) is None})

@@ -65,6 +65,14 @@ class Numbers(Protocol):
     def most_answers(self) -> int:
         """The largest number of answers of a query."""
 
+    @property
+    def inverse(self) -> bool:
+        """Whether half of the triples are the inverse ones of the others."""
+
+    @property
+    def is_divided(self) -> bool:
+        """Whether the entities are divided among processes."""
+
 
 class UnsavedFunction:
     """Stands for a function that gave weights when a model was saved, and was not saved with it."""
@@ -122,6 +130,9 @@ class FactorizedLoss(PointwiseLoss, ABC):
 
     #: Whether the objective sees every score, and not only moments of them
     needs_scores: ClassVar[bool] = False
+
+    #: The number of epochs with the squared loss to start with, unless the user sets it
+    start_epochs: ClassVar[int] = 0
 
     #: Whether the weight of an answer is that of its whole query, negatives included
     weighs_queries: ClassVar[bool] = False

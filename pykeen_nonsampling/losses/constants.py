@@ -42,10 +42,10 @@ CONSTANTS: Mapping[str, Mapping[Family | None, float]] = {
     "anchor": {None: 5.0, Family.SQUARED_DISTANCE: 3.0},
     # the weight of a triple's vectors, relative to how far its answer stands out
     "regularization of the standardized loss": {None: 0.35, Family.SQUARED_DISTANCE: 0.0},
-    # what scores are multiplied with before a softmax: about what is best where answers score 1, and others 0
+    # what scores are multiplied with before a softmax, so that an answer that stands out as with the squared loss wins
     "scale of the softmax loss": {None: 10.0, Family.SQUARED_DISTANCE: 6.0},
-    # the weight of a triple's vectors, relative to its cross-entropy
-    "regularization of the softmax loss": {None: 0.5, Family.SQUARED_DISTANCE: 0.0},
+    # the weight of a triple's vectors, relative to its score and with 10,000 candidates
+    "regularization of the softmax loss": {None: 0.045, Family.TRANSLATION: 0.0},
     # the graphs that the standardized loss suits have at least so many triples per entity,
     "triples per entity": {None: 10.0, Family.SQUARED_DISTANCE: 3.0, Family.TRANSLATION: 0.0},
     # and numbers of entities from this

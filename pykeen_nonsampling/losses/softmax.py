@@ -120,6 +120,7 @@ class SoftmaxLoss(FactorizedLoss):
 
     weighs_queries: ClassVar[bool] = True
     needs_scores: ClassVar[bool] = True
+    start_epochs: ClassVar[int] = 100
 
     def __init__(self, scale: float | None = None, filtered: bool = False, **kwargs: Any):
         r"""Initialize the loss.
@@ -148,12 +149,17 @@ class SoftmaxLoss(FactorizedLoss):
     def default_weights(
         self, graph: Numbers, family: Family, closed_world: bool, num_features: float = math.inf
     ) -> dict[str, float]:
+        scale = constant("scale of the softmax loss", family)
+        # the more candidates, the more an answer costs
+        regularization = (
+            scale * constant("regularization of the softmax loss", family) * (graph.num_entities / 1e4) ** (1 / 3)
+        )
         return {
-            "scale": constant("scale of the softmax loss", family),
+            "scale": scale,
             "query_weight": 1.0,
             "candidate_weight": 0.0,
             "range_weight": 0.0,
-            **self._default_regularization(constant("regularization of the softmax loss", family)),
+            **self._default_regularization(scale * regularization),
         }
 
     @override

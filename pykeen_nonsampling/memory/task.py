@@ -43,6 +43,11 @@ class Counts:
         """The number of triples per entity, without inverse ones."""
         return self.num_triples / (1 + self.inverse) / self.num_entities
 
+    @property
+    def is_divided(self) -> bool:
+        """Whether the entities are divided among processes."""
+        return self.num_fetched > 0
+
     @classmethod
     def of(cls, factory: CoreTriplesFactory) -> Counts:
         """Count what is in a factory. Kept, since that takes a while."""

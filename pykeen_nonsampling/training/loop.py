@@ -100,7 +100,7 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
         factorization: HintOrType[Factorization] = None,
         factorization_kwargs: OptionalKwargs = None,
         memory_budget: int | None = None,
-        start_epochs: int = 0,
+        start_epochs: int | None = None,
         negative_sampler: HintOrType[NegativeSampler] = None,
         negative_sampler_kwargs: OptionalKwargs = None,
         **kwargs: Any,
@@ -114,7 +114,8 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
         :param memory_budget: >0, the number of bytes for intermediate results, in addition to parameters, gradients and the
             state of the optimizer. The result is the same for any number. Defaults to a quarter of the free memory.
         :param start_epochs: ≥0, for a loss that sees every score: the number of epochs with the squared loss to start with.
-            They are cheap, and bring vectors close to where the others would take long to get.
+            They are cheap, and bring vectors close to where the others would take long to get. By default, 100 for the
+            softmax loss, and none for PyKEEN's.
         :param negative_sampler: refused: there is nothing to sample
         :param negative_sampler_kwargs: refused for the same reason
         :param kwargs: additional keyword-based parameters passed to :class:`pykeen.training.TrainingLoop`
@@ -123,7 +124,9 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
         check_memory_budget(memory_budget)
         super().__init__(triples_factory=triples_factory, **kwargs)
         self.memory_budget = memory_budget
-        self.start_epochs = as_integer("start_epochs", start_epochs, 200, least=0)
+        self.start_epochs = None if start_epochs is None else as_integer("start_epochs", start_epochs, 200, least=0)
+        #: whether this is the start of another training, which tells of itself
+        self._is_start = False
         self.factorization = factorization
         self.factorization_kwargs = factorization_kwargs
         #: the indexed triples, by the identity of their factory, which is kept with them
@@ -162,7 +165,8 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
         self._run = prepare(self, placement, triples_factory, given, kwargs.get("label_smoothing", 0.0))
         if not isinstance(self._run.loss, PykeenLoss):
             self.model.loss = self._run.loss
-        log_loss(self._run.loss, given, self.result_tracker)
+        if not self._is_start:
+            log_loss(self._run.loss, given, self.result_tracker)
         self._factory = triples_factory
         self._batches = {id(triples_factory): (triples_factory, self._run.batch)}
         if group.size > 1:
@@ -186,7 +190,7 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
             "target": [side.target for side in batch.sides],
             "weights": describe_weights(run.weights, batch.sides, sharding),
             "batch_size": self._training_kwargs.get("batch_size") or len(batch),
-            **({"start_epochs": self.start_epochs} if self.start_epochs else {}),
+            "start_epochs": run.start_epochs,
         }
 
     def _align_random_numbers(self, group: Group) -> None:
@@ -270,7 +274,7 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
             # the bar over epochs is enough
             kwargs["use_tqdm_batch"] = False
         self._sub_batch_size = kwargs.get("sub_batch_size")
-        warn_of_few_steps(kwargs["num_epochs"], kwargs["batch_size"], num_batches)
+        warn_of_few_steps(kwargs["num_epochs"], kwargs["batch_size"], num_batches, self._run.start_epochs)
         try:
             with _compat.cheap_garbage_collection() as self._hide_from_collector, _compat.quiet_schedulers():
                 losses = super()._train(triples_factory=triples_factory, **_compat.with_gradient_clipping(**kwargs))
@@ -288,8 +292,8 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
     @override
     def _train_epoch(self, **kwargs: Any) -> float:  # type: ignore[override]
         placement = self._run.placement
-        if self.start_epochs and self._run.loss.needs_scores and not self.losses_per_epochs:
-            start_squared(self, self._factory, self.start_epochs)
+        if self._run.start_epochs and not self.losses_per_epochs:
+            start_squared(self, self._factory, self._run.start_epochs)
         if not self._aligned:
             placement.group.share(*(x.data for x in (*placement.common_parameters(self.model), *self.model.buffers())))
             self._aligned = True

@@ -48,9 +48,9 @@ def log_loss(loss: FactorizedLoss, given: Loss, tracker: ResultTracker) -> None:
         logger.info("Derived from graph and model: %s", ", ".join(f"{key}={value!r}" for key, value in choices.items()))
 
 
-def warn_of_few_steps(num_epochs: int, batch_size: int, num_batches: int) -> None:
+def warn_of_few_steps(num_epochs: int, batch_size: int, num_batches: int, start_epochs: int = 0) -> None:
     """Point out a training that is too short to learn much."""
-    if num_epochs * num_batches < FEW_STEPS:
+    if num_epochs * num_batches + start_epochs < FEW_STEPS:
         logger.warning(
             "Training for num_epochs=%d with batch_size=%d takes only %d optimizer steps, which is too few to learn much: "
             "by default, one epoch is one step on the whole graph. pipeline() trains for 5 epochs unless told otherwise; "

@@ -53,6 +53,7 @@ def start_squared(loop: FactorizedTrainingLoop, triples_factory: CoreTriplesFact
             loss_weighter_kwargs=loop.loss_weighter_kwargs,
             **given,
         )
+        start._is_start = True
         arguments = {name: kwargs[name] for name in COMMON if name in kwargs}
         if kwargs.get("checkpoint_name"):
             arguments["checkpoint_name"] = f"{kwargs['checkpoint_name']}{SUFFIX}"

@@ -141,7 +141,7 @@ class Space:
     def default(self, model: str) -> dict[str, Any]:
         """Return the parameters of a trial with the defaults of a model."""
         frequencies = Frequencies.of(self.graph.datasets[False].training)
-        loss = choose_loss(frequencies, self.families[model], closed_world=False)
+        loss = choose_loss(frequencies, closed_world=False)
         return dict(
             model=model,
             loss=loss_resolver.normalize_cls(loss),
