@@ -10,17 +10,15 @@ from typing_extensions import override
 
 from ..factorizations.base import Family
 from .base import FactorizedLoss, Numbers
-from .constants import constant
 from .objective import Objective
 from .pykeen import SUMS_OVER_QUERIES, PykeenLoss
 from .squared import NonSamplingLoss
-from .standardized import StandardizedLoss
 
 
 class AutomaticLoss(FactorizedLoss):
     """Stands for the loss that suits graph and model, which the training loops put in its place.
 
-    It is what they use if no loss is given. In the closed world, and for most graphs, that is :class:`NonSamplingLoss`; cf.
+    It is what they use if no loss is given. That is :class:`NonSamplingLoss`; cf.
     :func:`~pykeen_nonsampling.losses.automatic.choose_loss`.
     """
 
@@ -37,14 +35,9 @@ def choose_loss(graph: Numbers, family: Family, closed_world: bool) -> type[Fact
     :param graph: the numbers of the graph
     :param family: the family of the model's factorization
     :param closed_world: whether all triples are summed, and not the candidates of observed queries
-    :return: in the local closed world, the standardized loss for distances, unless there are only a few entities or triples,
-        or, for translations, many entities; and for graphs of medium size with many triples per entity, unless relations are
-        full matrices; otherwise, the squared one
+    :return: the squared loss
     """
-    dense = graph.density >= constant("triples per entity", family)
-    few, many = constant("fewest entities", family), constant("most entities", family)
-    standardized = not closed_world and dense and few <= graph.num_entities <= many
-    return StandardizedLoss if standardized else NonSamplingLoss
+    return NonSamplingLoss
 
 
 def resolve_loss(

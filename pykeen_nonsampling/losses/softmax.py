@@ -129,16 +129,11 @@ class SoftmaxLoss(FactorizedLoss):
         :param filtered: whether the other answers of a query are left out of the sum over candidates, as filtered ranks
             leave them out
         :param kwargs: the other weights, cf. :class:`FactorizedLoss`. A ``query_weight`` of 0 weighs all queries the same,
-            however many answers they have, and ``range_weight`` does not apply.
+            however many answers they have.
         :raises TypeError: if a parameter is not a number where it has to be one
         :raises ValueError: if a parameter is out of range
         """
         super().__init__(**kwargs)
-        if self.range_weight:
-            raise ValueError(
-                f"range_weight={self.range_weight} does not apply to {type(self).__name__}: a softmax weighs hard "
-                f"candidates more by itself. Remove it."
-            )
         self.scale = as_optional("scale", scale, 10.0, above=0)
         if not isinstance(filtered, bool):
             raise TypeError(f"{filtered=} has to be True or False.")
@@ -152,7 +147,6 @@ class SoftmaxLoss(FactorizedLoss):
             "scale": constant("scale of the softmax loss", family),
             "query_weight": 1.0,
             "candidate_weight": 0.0,
-            "range_weight": 0.0,
             **self._default_regularization(constant("regularization of the softmax loss", family)),
         }
 
