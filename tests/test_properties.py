@@ -205,9 +205,7 @@ class TestRightNumbers:
         model = make_model(interaction, factory, CenteredLoss(**loss_kwargs))
 
         def enumerated() -> torch.Tensor:
-            return enumerated_queries(
-                model, factory, factorize(model.interaction), model.loss, centered_cost, ends(target)
-            )
+            return enumerated_queries(model, factory, factorize(model.interaction), model.loss, centered_cost, ends(target))
 
         loop = NonSamplingLCWATrainingLoop(model=model, triples_factory=factory, target=target)
         assert_first_step_equals(loop, factory, enumerated, tolerance=dict(rtol=1e-6, atol=1e-6), sweep=sweep)
