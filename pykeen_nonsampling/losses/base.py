@@ -290,15 +290,12 @@ class FactorizedLoss(PointwiseLoss, ABC):
                 f"weights relative to it."
             )
         for name in ("regularization_weight", "duality_weight"):
-            self._check_size(name, getattr(self, name), dtype, f"positive_weight={positive:g}", positive)
-
-    def _check_size(self, name: str, size: float | None, dtype: torch.dtype, other: str, size_of_other: float) -> None:
-        """Refuse a parameter beside which nothing is left of another term after rounding."""
-        if size is not None and size * torch.finfo(dtype).eps > size_of_other:
-            raise ValueError(
-                f"{name}={getattr(self, name):g} swamps {other} in {str(dtype).removeprefix('torch.')}. Use a value closer "
-                f"to 1, or leave it out: it is then derived from graph and model."
-            )
+            size = getattr(self, name)
+            if size is not None and size * limits.eps > positive:
+                raise ValueError(
+                    f"{name}={size:g} swamps positive_weight={positive:g} in {str(dtype).removeprefix('torch.')}. Use a "
+                    f"value closer to 1, or leave it out: it is then derived from graph and model."
+                )
 
     @property
     def name(self) -> str:
