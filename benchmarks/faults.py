@@ -24,11 +24,11 @@ import torch
 
 from pykeen_nonsampling.checkpoints import CheckpointError, check
 
-#: The trainings to kill: both training loops, both losses, the second with mini-batches
+#: The trainings to kill: both training loops, the second with mini-batches, and a loss that sees every score
 CASES = {
     "nonsampling": ("nonsampling", "nonsampling", None),
     "nonsamplinglcwa": ("nonsamplinglcwa", "nonsampling", 400),
-    "standardized": ("nonsamplinglcwa", "standardized", None),
+    "softmax": ("nonsamplinglcwa", "softmax", None),
 }
 
 #: Trains with Adam and a cosine schedule, or goes on with it, and writes what it ends with

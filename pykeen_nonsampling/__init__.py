@@ -11,7 +11,7 @@ sys.meta_path.insert(0, PyKEENFirst())
 if TYPE_CHECKING:
     from .datasets import AllEntities, SyntheticGraph
     from .factorizations import Factorization, Moments, NotDecomposableError, factorization_resolver
-    from .losses import FactorizedLoss, NonSamplingLoss, StandardizedLoss
+    from .losses import FactorizedLoss, NonSamplingLoss
     from .losses.objective import Objective
     from .ranking.evaluator import FactorizedRankBasedEvaluator
     from .ranking.predict import predict_targets
@@ -28,7 +28,6 @@ _MODULES = {
     "NonSamplingTrainingLoop": "training",
     "NotDecomposableError": "factorizations",
     "Objective": "losses",
-    "StandardizedLoss": "losses",
     "SyntheticGraph": "datasets",
     "factorization_resolver": "factorizations",
     "predict_targets": "ranking.predict",
@@ -45,7 +44,6 @@ __all__ = [
     "NonSamplingTrainingLoop",
     "NotDecomposableError",
     "Objective",
-    "StandardizedLoss",
     "SyntheticGraph",
     "factorization_resolver",
     "predict_targets",

@@ -32,7 +32,7 @@ from .training import FactorizedTrainingLoop
 logger = logging.getLogger(__name__)
 
 #: The losses worth a search, by the names that PyKEEN knows them by
-LOSSES = ("nonsampling", "standardized")
+LOSSES = ("nonsampling", "softmax")
 
 #: Adam's learning rates for one step per epoch, with a cosine schedule; the default is in their middle
 LEARNING_RATES: Mapping[str, Any] = {"type": float, "low": 0.005, "high": 0.1, "log": True}

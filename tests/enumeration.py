@@ -164,11 +164,6 @@ def enumerated_queries(
                 whole = weighter(h=None, r=r, t=e) if target == "head" else weighter(h=e, r=r, t=None)
                 weight, positive_weights = weight * whole, positive_weights * whole
             weights = candidates * by_entity[column]
-            if loss.range_weight:
-                answers = {triple[column] for triple in observed.tolist() if triple[1] == relation}
-                in_range = torch.tensor([e in answers for e in range(model.num_entities)])
-                factor = (model.num_entities / len(answers)) ** loss.range_weight
-                weights = torch.where(in_range, factor * weights, weights)
             costs.append(cost(scores[where], labels[where] == 1, positive_weights, weight, weights))
     total = torch.stack(costs).sum() + len(targets) * enumerated_regularization(model, observed, loss)
     total = total + enumerated_duality(model, observed, factorization, loss, targets)
@@ -191,34 +186,6 @@ def squared_cost(
         labels = labels * (1 - label_smoothing) + (1 - labels) * label_smoothing / (len(scores) - 1)
     weights = torch.where(positive, positive_weights, query_weight * candidate_weights)
     return (weights * (scores - labels).square()).sum()
-
-
-def standardized_cost(
-    scores: Tensor,
-    positive: Tensor,
-    positive_weights: Tensor,
-    query_weight: Tensor,
-    candidate_weights: Tensor,
-    *,
-    margin: float,
-    sharpness: float,
-    anchor: float,
-) -> Tensor:
-    """Compute the standardized cost of one query: each answer beside the negatives, one by one."""
-    anchors = anchor * (positive_weights[positive] * (scores[positive] - 1).square()).sum()
-    negatives = scores[~positive].detach()[candidate_weights[~positive] > 0]
-    # one score, or the same again but for rounding, has no deviation to measure in
-    if len(negatives) < 2 or negatives.std() < 1e-9 * scores.detach().abs().max():
-        return anchors
-    costs = []
-    for answer in positive.nonzero().squeeze(dim=-1):
-        ranked = ~positive
-        ranked[answer] = True
-        u = candidate_weights[ranked] / candidate_weights[ranked].sum()
-        mean = (u * scores[ranked]).sum()
-        z = (scores[answer] - mean) / (u * (scores[ranked] - mean).square()).sum().sqrt()
-        costs.append(positive_weights[answer] * (1 + (sharpness * (margin - z)).exp()).log() / sharpness)
-    return anchors + query_weight * torch.stack(costs).sum()
 
 
 def softmax_cost(

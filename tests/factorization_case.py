@@ -263,7 +263,7 @@ class FactorizationTestCase:
                 "tail",
                 0.1,
                 None,
-                dict(query_weight=0.5, candidate_weight=0.7, range_weight=2, regularization_weight=0.3, duality_weight=0.4),
+                dict(query_weight=0.5, candidate_weight=0.7, regularization_weight=0.3, duality_weight=0.4),
             ),
             (
                 "gather",
@@ -271,7 +271,7 @@ class FactorizationTestCase:
                 "head",
                 0.1,
                 QueryWeighter(),
-                dict(reduction="mean", candidate_weight=lambda n: 1 + n**2, range_weight=0.6, duality_weight=0.4),
+                dict(reduction="mean", candidate_weight=lambda n: 1 + n**2, duality_weight=0.4),
             ),
             (
                 "gather",
@@ -279,7 +279,7 @@ class FactorizationTestCase:
                 "both",
                 0.0,
                 QueryWeighter(),
-                dict(query_weight=weigh_by_everything, candidate_weight="inverse-popularity", range_weight=3, **WEIGHTED),
+                dict(query_weight=weigh_by_everything, candidate_weight="inverse-popularity", **WEIGHTED),
             ),
             (
                 "sparse",

@@ -12,7 +12,7 @@ from enumeration import enumerated_queries
 from factorization_case import DistMultCase, make_model
 from graphs import GRAPHS, PECULIAR
 from steps import TOLERANCE, assert_first_step_equals
-from sweeps import PLAIN
+from sweeps import SWEEPS
 from torch import Tensor
 from weights import UNIFORM, WEIGHTED, QueryWeighter
 
@@ -20,9 +20,8 @@ from pykeen_nonsampling import FactorizedLoss, NonSamplingLCWATrainingLoop, NonS
 from pykeen_nonsampling.factorizations import ScoreMoments, factorize
 from pykeen_nonsampling.losses.objective import Scores
 
-#: Weights of positives, queries, candidates and all parts of a triple, and more weight in ranges
+#: Weights of positives, queries, candidates and all parts of a triple
 BY_ALL: dict[str, Any] = dict(positive_weight=1.5, query_weight=0.5, candidate_weight=0.7, **WEIGHTED)
-IN_RANGE: dict[str, Any] = dict(**BY_ALL, range_weight=0.8)
 
 
 class ObjectiveTestCase:
@@ -96,11 +95,8 @@ class ObjectiveTestCase:
         whole = objective.cost(dataclasses.replace(scores, query_weights=0.3))
         torch.testing.assert_close(positives.total + objective.cost(candidates), whole, **TOLERANCE)
 
-    @pytest.mark.parametrize(
-        ("sweep", "weights"),
-        [(sweep, weights) for sweep in PLAIN for weights in ({}, IN_RANGE)] + [("fused", {}), ("fused", BY_ALL)],
-        ids=lambda x: x if isinstance(x, str) else "in range" if "range_weight" in x else "weighted" if x else "uniform",
-    )
+    @pytest.mark.parametrize("sweep", SWEEPS)
+    @pytest.mark.parametrize("weights", [{}, BY_ALL], ids=["uniform", "weighted"])
     @pytest.mark.parametrize("memory_budget", [None, 1])
     @pytest.mark.parametrize("graph", GRAPHS)
     def test_loss_and_gradients_equal_enumeration(

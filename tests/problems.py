@@ -13,7 +13,7 @@ from pykeen_nonsampling import Objective
 from pykeen_nonsampling.factorizations import factorize
 from pykeen_nonsampling.factorizations.moments import Moments
 from pykeen_nonsampling.graph.index import TripleIndex
-from pykeen_nonsampling.graph.sides import Ranges, Side, SideWeights
+from pykeen_nonsampling.graph.sides import Side, SideWeights
 from pykeen_nonsampling.losses.objective import Scores
 from pykeen_nonsampling.sweeps.problem import Problem
 
@@ -38,16 +38,11 @@ def make_features() -> list[Tensor]:
     return [torch.randn(n, 6, dtype=torch.double, generator=generator).requires_grad_() for n in (14, 55, 14)]
 
 
-def make_problem(
-    heads: Tensor, relations: Tensor, tails: Tensor, local: bool = True, in_range: bool = False, **kwargs: Any
-) -> Problem:
+def make_problem(heads: Tensor, relations: Tensor, tails: Tensor, local: bool = True, **kwargs: Any) -> Problem:
     generator = torch.Generator().manual_seed(1)
-    offsets, members = INDEX.range_members()
-    more = torch.rand(len(members), dtype=torch.double, generator=generator)
     weights = SideWeights(
         positives=torch.rand(len(INDEX), dtype=torch.double, generator=generator),
         queries=torch.rand(INDEX.num_queries, dtype=torch.double, generator=generator),
-        ranges=Ranges(offsets.tolist(), members, more) if in_range else None,
     )
     form = factorize(DistMultInteraction()).form
     candidates = Moments.of(tails) if local else None
@@ -62,13 +57,7 @@ def sum_by_definition(problem: Problem) -> Tensor:
     positives = f[INDEX.query_index, INDEX.answers]
     total = (weights.positives * (positives**3 - positives)).sum()
     if problem.candidates is not None:
-        u = torch.ones(55, 14, dtype=torch.double)
-        if weights.ranges is not None:
-            for r_, start, stop in zip(range(55), weights.ranges.offsets, weights.ranges.offsets[1:], strict=False):
-                u[r_, weights.ranges.entities[start:stop]] += weights.ranges.weights[start:stop]
-        u = u[r]
-        mean_square, first = (u * f.square()).sum(dim=1) / u.sum(dim=1), (u * f).sum(dim=1)
-        total = total + (weights.queries * (mean_square + first).cos()).sum()
+        total = total + (weights.queries * (f.square().mean(dim=1) + f.sum(dim=1)).cos()).sum()
     return total
 
 

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from centered import CenteredLoss
 from pykeen.datasets import Nations
 from pykeen.losses import CrossEntropyLoss, NSSALoss
 from pykeen.models import RESCAL, ComplEx, DistMult, RotatE, SimplE, TransE
@@ -21,7 +22,6 @@ from pykeen_nonsampling import (
     NonSamplingLCWATrainingLoop,
     NonSamplingLoss,
     NonSamplingTrainingLoop,
-    StandardizedLoss,
 )
 from pykeen_nonsampling.defaults import model_defaults
 from pykeen_nonsampling.losses import SoftmaxLoss
@@ -40,7 +40,6 @@ CASES: dict[str, tuple[Any, Any, torch.dtype, Any, dict[str, Any]]] = {
     "local, batches": (LOCAL, ComplEx, DOUBLE, NonSamplingLoss(), dict(batch_size=500, sub_batch_size=200)),
     "local, mean": (LOCAL, DistMult, DOUBLE, NonSamplingLoss(reduction="mean"), {}),
     "local, matrices": (LOCAL, RESCAL, DOUBLE, NonSamplingLoss(), {}),
-    "local, ranges": (LOCAL, DistMult, SINGLE, NonSamplingLoss(range_weight=0.5), {}),
     "local, smoothed and clipped": (
         LOCAL,
         SimplE,
@@ -48,8 +47,8 @@ CASES: dict[str, tuple[Any, Any, torch.dtype, Any, dict[str, Any]]] = {
         NonSamplingLoss(),
         dict(label_smoothing=0.1, gradient_clipping_max_norm=1.0),
     ),
-    "standardized": (LOCAL, ComplEx, SINGLE, StandardizedLoss(), {}),
-    "standardized, distance": (LOCAL, RotatE, DOUBLE, StandardizedLoss(), {}),
+    "whole queries": (LOCAL, ComplEx, SINGLE, CenteredLoss(), {}),
+    "whole queries, distance": (LOCAL, RotatE, DOUBLE, CenteredLoss(), {}),
     "softmax": (LOCAL, ComplEx, DOUBLE, SoftmaxLoss(), {}),
     "softmax, batches after a start": (partial(LOCAL, start_epochs=5), TransE, DOUBLE, SoftmaxLoss(), dict(batch_size=500)),
     "cross-entropy": (LOCAL, ComplEx, DOUBLE, CrossEntropyLoss(), dict(label_smoothing=0.1)),

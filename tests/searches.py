@@ -29,7 +29,7 @@ def add(
 ) -> None:
     """Add a trial; one that failed has no value."""
     number = len(trials.study.trials)
-    weights = dict(negative_weight=0.1, query_weight=0.5, candidate_weight=0.5, range_weight=0.0)
+    weights = dict(negative_weight=0.1, query_weight=0.5, candidate_weight=0.5)
     weights["regularization_weight"] = 0.05
     attributes = dict(
         rung=rung,
@@ -43,7 +43,7 @@ def add(
     )
     params: dict[str, Any] = dict(model=model, loss="nonsampling", create_inverse_triples=inverse, share=share, lr=0.05)
     models = list(trials.space.classes)
-    categories = dict(model=models, loss=["nonsampling", "standardized"], create_inverse_triples=[False, True])
+    categories = dict(model=models, loss=trials.space.losses, create_inverse_triples=[False, True])
     distributions: dict[str, Any] = {
         **{name: optuna.distributions.CategoricalDistribution(values) for name, values in categories.items()},
         "share": optuna.distributions.FloatDistribution(0.25, 1.0, log=True),

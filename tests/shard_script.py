@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from centered import CenteredLoss
 from pykeen.datasets import Nations
 from pykeen.models import RESCAL, ComplEx, DistMult, RotatE, SimplE, TransE
 from pykeen.regularizers import NoRegularizer
@@ -24,7 +25,6 @@ from pykeen_nonsampling import (
     NonSamplingLCWATrainingLoop,
     NonSamplingLoss,
     NonSamplingTrainingLoop,
-    StandardizedLoss,
 )
 from pykeen_nonsampling.defaults import model_defaults
 from pykeen_nonsampling.distributed import model as divided
@@ -45,8 +45,8 @@ CASES: dict[str, tuple[Any, Any, torch.dtype, Any, bool, dict[str, Any]]] = {
     "local, mean": (LOCAL, DistMult, DOUBLE, NonSamplingLoss(reduction="mean"), False, dict(label_smoothing=0.1)),
     "local, inverse": (LOCAL, SimplE, DOUBLE, NonSamplingLoss(), True, {}),
     "local, matrices": (LOCAL, RESCAL, DOUBLE, NonSamplingLoss(), False, {}),
-    "standardized": (LOCAL, ComplEx, DOUBLE, StandardizedLoss(), False, {}),
-    "standardized, distance": (LOCAL, RotatE, DOUBLE, StandardizedLoss(), False, {}),
+    "whole queries": (LOCAL, ComplEx, DOUBLE, CenteredLoss(), False, {}),
+    "whole queries, distance": (LOCAL, RotatE, DOUBLE, CenteredLoss(), False, {}),
 }
 
 

@@ -30,7 +30,7 @@ PLAIN: dict[str, Callable[[int | None], Sweep]] = {
     "gather": lambda memory_budget: PlainSweep(memory_budget, GatherProducts()),
 }
 
-#: All sweeps for objectives of moments, from the memory budget: the compiled loops are for trilinear forms without ranges
+#: All sweeps for objectives of moments, from the memory budget: the compiled loops are for trilinear forms
 SWEEPS: dict[str, Callable[[int | None], Sweep]] = {**PLAIN, "fused": OnlyFusedSweep}
 
 

@@ -115,10 +115,6 @@ def test_divided_entities(tmp_path: Path) -> None:
         (dict(stopper="early"), "EarlyStopper does not work with entities that are divided"),
         (dict(evaluator="rankbased"), "evaluator='rankbased' needs all entities in one place"),
         (dict(evaluation_entity_whitelist=["usa"]), "evaluation_entity_whitelist does not go together"),
-        (
-            dict(loss="nonsampling", loss_kwargs=dict(range_weight=0.5)),
-            "range_weight=0.5 does not work with entities",
-        ),
         (dict(model="RESCAL"), "cannot be divided among processes: Embedding has a regularizer, LpRegularizer"),
         (dict(training_loop_kwargs=dict(loss_weighter="relation")), "loss_weighter='relation' looks at the ids"),
         (dict(training_loop="lcwa"), "training_loop='lcwa' cannot be divided among processes"),

@@ -92,11 +92,11 @@ def test_one_line_tells_everything(caplog: pytest.LogCaptureFixture) -> None:
     (record,) = records
     assert record.levelno == logging.INFO
     for part in (
-        "loss='standardized'",
+        "loss='nonsampling'",
         "model_kwargs={'scoring_fct_norm': 2}",
         "optimizer='Adam'",
         "lr_scheduler_kwargs={'T_max': 30}",
-        "loss_kwargs={'margin': ",
+        "loss_kwargs={'negative_weight': ",
     ):
         assert part in record.getMessage()
     assert not [w for w in warned if "epoch parameter" in str(w.message)]

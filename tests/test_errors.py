@@ -282,7 +282,6 @@ class TestArguments:
             ("loss_kwargs", "positive_weight", "a number: use a finite number > 0"),
             ("loss_kwargs", "negative_weight", "a number: use a finite number > 0"),
             ("loss_kwargs", "query_weight", "a number: use a finite number"),
-            ("loss_kwargs", "range_weight", "a number: use a finite number ≥ 0"),
             ("loss_kwargs", "regularization_weight", "a number: use a finite number ≥ 0"),
             ("loss_kwargs", "regularization_power", "a number: use a finite number ≥ 1"),
             ("loss_kwargs", "duality_weight", "a number: use a finite number ≥ 0"),
@@ -299,11 +298,6 @@ class TestArguments:
         message = rf"{name}={re.escape(repr(value))} is of type {type(value).__name__}, but has to be {what}.*e\.g\. {name}="
         with pytest.raises(TypeError, match=message):
             run(**kwargs, **{where: {name: value}})
-
-    @pytest.mark.parametrize("name", ["margin", "sharpness", "anchor"])
-    def test_of_the_wrong_type_for_the_standardized_loss(self, name: str) -> None:
-        with pytest.raises(TypeError, match=f"{name}='1' is of type str, but has to be a number"):
-            run(loss="standardized", loss_kwargs={name: "1"})
 
     @pytest.mark.parametrize("name", ["candidate_weight", "head_weight", "relation_weight", "tail_weight"])
     def test_unknown_names_and_types_of_exponents(self, name: str) -> None:

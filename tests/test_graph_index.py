@@ -43,12 +43,6 @@ class TestIndex:
         assert torch.equal(index.answers[order][starts], distinct)
         assert torch.equal(distinct, index.answers.unique())
 
-    def test_ranges(self, index: TripleIndex) -> None:
-        offsets, members = index.range_members()
-        for r, (start, stop) in enumerate(itertools.pairwise(offsets.tolist())):
-            assert members[start:stop].tolist() == sorted({a for _, s, a in index.triples.tolist() if s == r})
-        assert len(offsets) == index.num_relations + 1
-
     def test_order_of_triples_does_not_matter(self, index: TripleIndex) -> None:
         shuffled = index.triples[torch.randperm(len(index), generator=torch.Generator().manual_seed(0))].repeat(2, 1)
         other = TripleIndex(shuffled, index.num_entities, index.num_relations)

@@ -11,7 +11,7 @@ from pykeen.hpo import hpo_pipeline
 from pykeen.models import RESCAL
 from pykeen.training import training_loop_resolver
 
-from pykeen_nonsampling import NonSamplingLoss, NotDecomposableError, StandardizedLoss
+from pykeen_nonsampling import NonSamplingLoss, NotDecomposableError
 from pykeen_nonsampling import hpo as search
 from pykeen_nonsampling.defaults import model_defaults
 from pykeen_nonsampling.factorizations import Family
@@ -45,22 +45,15 @@ class TestRanges:
         assert space["log"]
 
     def test_distances_are_not_regularized(self) -> None:
-        for loss, names in (("nonsampling", {"negative_weight"}), ("standardized", {"margin", "sharpness", "anchor"})):
+        for loss, name in (("nonsampling", "negative_weight"), ("softmax", "scale")):
             study = complete_study(dict(STUDY, model="TransE", loss=loss, loss_kwargs=dict(query_weight=0.0)))
-            assert set(study["loss_kwargs_ranges"]) == {*names, "candidate_weight", "range_weight"}
+            assert set(study["loss_kwargs_ranges"]) == {name, "candidate_weight"}
 
     def test_the_loss_that_suits_is_searched(self) -> None:
-        for model, loss in (("TransE", "standardized"), ("DistMult", "nonsampling")):
-            assert complete_study(dict(STUDY, dataset="umls", model=model))["loss"] == loss
+        for model in ("TransE", "DistMult"):
+            assert complete_study(dict(STUDY, dataset="umls", model=model))["loss"] == "nonsampling"
         in_the_closed_world = dict(STUDY, dataset="umls", model="TransE", training_loop="nonsampling")
         assert complete_study(in_the_closed_world)["loss"] == "nonsampling"
-
-    def test_margin_and_anchor_lie_around_their_defaults(self) -> None:
-        ranges = complete_study(dict(STUDY, loss="standardized"))["loss_kwargs_ranges"]
-        for name in ("margin", "anchor"):
-            graph = Frequencies.of(Nations().training)
-            default = StandardizedLoss().default_weights(graph, Family.BLOCK_DIAGONAL, closed_world=False)[name]
-            assert ranges[name]["low"] < default < ranges[name]["high"]
 
     def test_products_are(self) -> None:
         space = complete_study(STUDY)["loss_kwargs_ranges"]["regularization_weight"]

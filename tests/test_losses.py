@@ -74,9 +74,7 @@ def test_weight_outside_of_this_packages_loops(scores: torch.Tensor, labels: tor
 
 
 @pytest.mark.parametrize(
-    "kwargs",
-    [dict(query_weight=0.5), dict(candidate_weight=0.5), dict(range_weight=0.5), dict(regularization_weight=0.1)],
-    ids=str,
+    "kwargs", [dict(query_weight=0.5), dict(candidate_weight=0.5), dict(regularization_weight=0.1)], ids=str
 )
 def test_what_other_loops_cannot_use_is_refused(scores: torch.Tensor, labels: torch.Tensor, kwargs: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(kwargs))}=0.*training_loop='nonsamplinglcwa'"):

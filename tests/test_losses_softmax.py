@@ -133,7 +133,7 @@ class TestTraining:
             GRAPHS["ordinary"], num_epochs=1, use_tqdm=False
         )
         assert model.loss.query_weight == 1.0
-        assert model.loss.candidate_weight == model.loss.range_weight == 0.0
+        assert model.loss.candidate_weight == 0.0
 
 
 class TestErrors:
@@ -156,10 +156,6 @@ class TestErrors:
     def test_filtered(self) -> None:
         with pytest.raises(TypeError, match=r"filtered='yes' has to be True or False"):
             SoftmaxLoss(filtered="yes")  # type: ignore[arg-type]
-
-    def test_ranges(self) -> None:
-        with pytest.raises(ValueError, match=r"range_weight=0.5 does not apply to SoftmaxLoss"):
-            SoftmaxLoss(range_weight=0.5)
 
 
 @pytest.mark.parametrize("model", ["ComplEx", "TransE", "RESCAL"])

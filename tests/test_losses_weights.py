@@ -12,15 +12,13 @@ from pykeen.models import ComplEx, DistMult, Model, TransE
 from pykeen.triples import CoreTriplesFactory
 from weights import UNIFORM
 
-from pykeen_nonsampling import NonSamplingLCWATrainingLoop, NonSamplingLoss, NonSamplingTrainingLoop, StandardizedLoss
+from pykeen_nonsampling import NonSamplingLCWATrainingLoop, NonSamplingLoss, NonSamplingTrainingLoop
 from pykeen_nonsampling.factorizations import Family
 from pykeen_nonsampling.graph.frequencies import Frequencies
 from pykeen_nonsampling.graph.sides import Side
-from pykeen_nonsampling.losses import AutomaticLoss, FactorizedLoss
-from pykeen_nonsampling.losses.automatic import choose_loss
+from pykeen_nonsampling.losses import AutomaticLoss, FactorizedLoss, SoftmaxLoss
 from pykeen_nonsampling.losses.constants import CONSTANTS, constant
 from pykeen_nonsampling.losses.weights import weigh_triples
-from pykeen_nonsampling.memory.task import Counts
 
 FACTORY = GRAPHS["ordinary"]
 
@@ -44,13 +42,6 @@ def sides(model: Model, factory: CoreTriplesFactory = FACTORY, **kwargs: Any) ->
     loop = NonSamplingLCWATrainingLoop(model=model, triples_factory=factory, **kwargs)
     loop.train(factory, num_epochs=1, use_tqdm=False)
     return {side.target: side for side in loop._batch(factory).sides}
-
-
-def with_inverse(factory: CoreTriplesFactory) -> CoreTriplesFactory:
-    """Create the inverse triples of a factory."""
-    return CoreTriplesFactory(
-        factory.mapped_triples, factory.num_entities, factory.num_relations, create_inverse_triples=True
-    )
 
 
 class TestDefaults:
@@ -213,35 +204,9 @@ class TestTensors:
 
 class TestSuitableLoss:
     @pytest.mark.parametrize(
-        ("num_entities", "num_triples", "family", "loss"),
-        [
-            (1_000, 10_000, Family.BLOCK_DIAGONAL, StandardizedLoss),
-            (1_000, 9_999, Family.BLOCK_DIAGONAL, NonSamplingLoss),
-            (499, 20_000, Family.BLOCK_DIAGONAL, NonSamplingLoss),
-            (1_000, 10_000, Family.FULL_MATRIX, NonSamplingLoss),
-            (5_001, 100_000, Family.BLOCK_DIAGONAL, NonSamplingLoss),
-            (5_001, 15_003, Family.SQUARED_DISTANCE, StandardizedLoss),
-            (5_001, 15_002, Family.SQUARED_DISTANCE, NonSamplingLoss),
-            (501, 10, Family.TRANSLATION, NonSamplingLoss),
-            (500, 10, Family.TRANSLATION, StandardizedLoss),
-            (10, 10, Family.TRANSLATION, StandardizedLoss),
-            (9, 10, Family.TRANSLATION, NonSamplingLoss),
-            (50, 1000, Family.SQUARED_DISTANCE, StandardizedLoss),
-            (49, 1000, Family.SQUARED_DISTANCE, NonSamplingLoss),
-        ],
-    )
-    def test_depends_on_graph_and_family(self, num_entities: int, num_triples: int, family: Family, loss: type) -> None:
-        numbers = torch.arange(num_triples)
-        triples = torch.stack([numbers % num_entities, torch.zeros_like(numbers), numbers // num_entities], dim=1)
-        factory = CoreTriplesFactory(triples, num_entities, 1)
-        for graph in (Frequencies.of(factory), Frequencies.of(with_inverse(factory)), Counts.of(with_inverse(factory))):
-            assert choose_loss(graph, family, closed_world=False) is loss
-            assert choose_loss(graph, family, closed_world=True) is NonSamplingLoss
-
-    @pytest.mark.parametrize(
         ("loop", "model", "loss"),
         [
-            (NonSamplingLCWATrainingLoop, TransE, StandardizedLoss),
+            (NonSamplingLCWATrainingLoop, TransE, NonSamplingLoss),
             (NonSamplingLCWATrainingLoop, DistMult, NonSamplingLoss),
             (NonSamplingTrainingLoop, TransE, NonSamplingLoss),
         ],
@@ -260,19 +225,6 @@ class TestSuitableLoss:
         loop = NonSamplingLCWATrainingLoop(model=model, triples_factory=HUB)
         loop.train(HUB, num_epochs=1, label_smoothing=0.1, use_tqdm=False)
         assert type(model.loss) is NonSamplingLoss
-
-    def test_margin_grows_with_the_number_of_entities(self) -> None:
-        small, large = (defaults(StandardizedLoss(), make_factory([(0, 0, 1)], n, 1))["margin"] for n in (10, 1000))
-        assert large == pytest.approx(3 * small)
-
-    def test_one_entity(self) -> None:
-        factory = GRAPHS["one triple"]
-        model = TransE(triples_factory=factory, random_seed=0, scoring_fct_norm=2, loss=StandardizedLoss())
-        losses = NonSamplingLCWATrainingLoop(model=model, triples_factory=factory).train(
-            factory, num_epochs=2, use_tqdm=False
-        )
-        assert losses is not None
-        assert torch.tensor(losses).isfinite().all()
 
     def test_has_no_objective_itself(self) -> None:
         with pytest.raises(NotImplementedError, match="depends on the graph"):
@@ -343,7 +295,6 @@ class TestPrecision:
             (dict(tail_weight=-500.0), r"tail_weight=-500 gives only zeros"),
             (dict(negative_weight=1e30), r"negative_weight=1e\+30, negatives weigh up to 1e\+30, and positives up to 1:"),
             (dict(negative_weight=1e-10, positive_weight=1e-18), r"negatives weigh up to 1e-10, and positives up to 1e-18"),
-            (dict(range_weight=1000), r"range_weight=1000.0, negatives weigh up to inf, and positives up to 1:"),
             (dict(regularization_weight=1e10), r"regularization_weight=1e\+10 swamps positive_weight=1 in float32"),
             (dict(duality_weight=1e10), r"duality_weight=1e\+10 swamps positive_weight=1 in float32"),
             (dict(positive_weight=1e20), r"positive_weight=1e\+20 is too large.*e\.g\. positive_weight=1.0"),
@@ -357,16 +308,9 @@ class TestPrecision:
         with pytest.raises(ValueError, match=message):
             sides(model)
 
-    @pytest.mark.parametrize("kwargs", [dict(margin=1e10), dict(margin=-1e10), dict(sharpness=1e-10), dict(anchor=1e10)])
-    def test_standardized_loss(self, kwargs: dict[str, float]) -> None:
-        (name,) = kwargs
-        model = DistMult(triples_factory=FACTORY, random_seed=0, loss=StandardizedLoss(**kwargs))  # type: ignore[arg-type]
-        with pytest.raises(ValueError, match=rf"{name}=.*1e.10 swamps the z-scores in float32"):
-            sides(model)
-
-    def test_positives_of_the_standardized_loss_weigh_all_of_it(self) -> None:
+    def test_positives_of_a_loss_that_weighs_queries_weigh_all_of_it(self) -> None:
         def make(**kwargs: Any) -> Model:
-            return DistMult(triples_factory=FACTORY, random_seed=0, loss=StandardizedLoss(**{**UNIFORM, **kwargs}))
+            return DistMult(triples_factory=FACTORY, random_seed=0, loss=SoftmaxLoss(**{**UNIFORM, **kwargs}))
 
         sides(make(positive_weight=1e-10))
         with pytest.raises(

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 import torch
-from enumeration import enumerated_local_loss, enumerated_loss, enumerated_queries, standardized_cost
+from centered import CenteredLoss, centered_cost
+from enumeration import enumerated_local_loss, enumerated_loss, enumerated_queries
 from graphs import make_factory
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
@@ -22,7 +23,7 @@ from pykeen.triples import CoreTriplesFactory
 from steps import assert_first_step_equals
 from sweeps import SWEEPS
 
-from pykeen_nonsampling import NonSamplingLCWATrainingLoop, NonSamplingLoss, NonSamplingTrainingLoop, StandardizedLoss
+from pykeen_nonsampling import NonSamplingLCWATrainingLoop, NonSamplingLoss, NonSamplingTrainingLoop
 from pykeen_nonsampling.factorizations import factorize
 from pykeen_nonsampling.losses import POPULARITY
 
@@ -63,14 +64,10 @@ COMMON: dict[str, st.SearchStrategy[Any]] = dict(
 )
 
 #: What only has a meaning for queries
-LOCAL: dict[str, st.SearchStrategy[Any]] = dict(
-    query_weight=EXPONENTS, candidate_weight=BY_COUNT, range_weight=st.floats(0.0, 2.0)
-)
+LOCAL: dict[str, st.SearchStrategy[Any]] = dict(query_weight=EXPONENTS, candidate_weight=BY_COUNT)
 
 SQUARED: dict[str, st.SearchStrategy[Any]] = dict(negative_weight=WEIGHTS)
-STANDARDIZED: dict[str, st.SearchStrategy[Any]] = dict(
-    margin=st.floats(-2.0, 12.0), sharpness=st.floats(0.1, 5.0), anchor=st.floats(0.0, 5.0)
-)
+SOFTMAX: dict[str, st.SearchStrategy[Any]] = dict(scale=WEIGHTS, filtered=st.booleans())
 
 #: The same with functions
 FUNCTIONS = dict.fromkeys(("candidate_weight", "head_weight", "relation_weight", "tail_weight"), BY_COUNT | st.just(twice))
@@ -121,13 +118,11 @@ def make_model(interaction: str, factory: CoreTriplesFactory, loss: Any) -> ERMo
     return model.double()
 
 
-def apply_sweep(sweep: tuple[str, int | None], interaction: str, loss_kwargs: dict[str, Any]) -> tuple[str, int | None]:
-    """Leave out what the compiled loops do not do, or choose another sweep, if that is the interaction itself."""
+def apply_sweep(sweep: tuple[str, int | None], interaction: str) -> tuple[str, int | None]:
+    """Choose another sweep for an interaction that the compiled loops are not for."""
     name, memory_budget = sweep
     if name == "fused" and interaction == "rescal":
         name = "gather"
-    if name == "fused":
-        loss_kwargs["range_weight"] = 0.0
     event(f"{name} sweep")
     return name, memory_budget
 
@@ -146,7 +141,7 @@ class TestRightNumbers:
     def test_closed_world(
         self, factory: Any, interaction: str, loss_kwargs: Any, training_kwargs: Any, sweep: tuple[str, int | None]
     ) -> None:
-        sweep = apply_sweep(sweep, interaction, loss_kwargs)
+        sweep = apply_sweep(sweep, interaction)
         model = make_model(interaction, factory, NonSamplingLoss(**loss_kwargs))
         training_kwargs = allowed(training_kwargs, factory)
         assert_first_step_equals(
@@ -177,7 +172,7 @@ class TestRightNumbers:
         target: str,
         sweep: tuple[str, int | None],
     ) -> None:
-        sweep = apply_sweep(sweep, interaction, loss_kwargs)
+        sweep = apply_sweep(sweep, interaction)
         model = make_model(interaction, factory, NonSamplingLoss(**loss_kwargs))
         training_kwargs = allowed(training_kwargs, factory)
         assert_first_step_equals(
@@ -199,19 +194,18 @@ class TestRightNumbers:
     @given(
         factory=graphs(),
         interaction=st.sampled_from(sorted(MODELS)),
-        loss_kwargs=some({**COMMON, **LOCAL, **STANDARDIZED, **FUNCTIONS}),
+        loss_kwargs=some({**COMMON, **LOCAL, **FUNCTIONS}),
         target=TARGETS,
         sweep=TRAINED_WITH,
     )
-    def test_standardized(
+    def test_objective_of_whole_queries(
         self, factory: Any, interaction: str, loss_kwargs: Any, target: str, sweep: tuple[str, int | None]
     ) -> None:
-        sweep = apply_sweep(sweep, interaction, loss_kwargs)
-        model = make_model(interaction, factory, StandardizedLoss(**loss_kwargs))
+        sweep = apply_sweep(sweep, interaction)
+        model = make_model(interaction, factory, CenteredLoss(**loss_kwargs))
 
         def enumerated() -> torch.Tensor:
-            cost = partial(standardized_cost, **{name: getattr(model.loss, name) for name in STANDARDIZED})
-            return enumerated_queries(model, factory, factorize(model.interaction), model.loss, cost, ends(target))
+            return enumerated_queries(model, factory, factorize(model.interaction), model.loss, centered_cost, ends(target))
 
         loop = NonSamplingLCWATrainingLoop(model=model, triples_factory=factory, target=target)
         assert_first_step_equals(loop, factory, enumerated, tolerance=dict(rtol=1e-6, atol=1e-6), sweep=sweep)
@@ -249,7 +243,7 @@ def train(
 
 #: Where each parameter belongs
 PLACES = {
-    **dict.fromkeys([*COMMON, *LOCAL, *SQUARED, *STANDARDIZED, "duality_weight"], "loss_kwargs"),
+    **dict.fromkeys([*COMMON, *LOCAL, *SQUARED, *SOFTMAX, "duality_weight"], "loss_kwargs"),
     **dict.fromkeys([*TRAINING, "num_epochs"], "training_kwargs"),
     **dict.fromkeys(["memory_budget", "target"], "training_loop_kwargs"),
 }
@@ -267,7 +261,7 @@ class TestConfigurations:
     @reproducible(max_examples=60)
     @given(
         **CONFIGURATIONS,
-        name=st.sampled_from(sorted({*PLACES} - {*STANDARDIZED, "target"})),
+        name=st.sampled_from(sorted({*PLACES} - {*SOFTMAX, "target"})),
         value=st.sampled_from(["0.1", "", True, [1.0], {}, math.nan, math.inf, -math.inf]),
     )
     def test_one_wrong_value(self, factory: Any, training_loop: str, model: str, name: str, value: Any) -> None:
@@ -277,14 +271,14 @@ class TestConfigurations:
     @reproducible(max_examples=100)
     @given(
         **CONFIGURATIONS,
-        loss=st.sampled_from(["nonsampling", "standardized"]),
-        values=some({**COMMON, **LOCAL, **SQUARED, **STANDARDIZED, **TRAINING, "target": TARGETS}),
+        loss=st.sampled_from(["nonsampling", "softmax"]),
+        values=some({**COMMON, **LOCAL, **SQUARED, **SOFTMAX, **TRAINING, "target": TARGETS}),
         strange=st.dictionaries(st.sampled_from(sorted(PLACES)), STRANGE, max_size=2),
     )
     def test_anything(
         self, factory: Any, training_loop: str, model: str, loss: str, values: dict[str, Any], strange: dict[str, Any]
     ) -> None:
-        unknown = set(STANDARDIZED) if loss == "nonsampling" else set(SQUARED)
+        unknown = set(SOFTMAX) if loss == "nonsampling" else set(SQUARED)
         if training_loop == "nonsampling":
             unknown |= {"target"}
         kwargs: dict[str, dict[str, Any]] = {}
@@ -302,6 +296,6 @@ class TestConfigurations:
             return
         event("refused")
         names = [name for arguments in kwargs.values() for name in arguments]
-        if loss == "standardized" and training_loop == "nonsampling":
+        if loss == "softmax" and training_loop == "nonsampling":
             names.append("loss")
         assert any(f"{name}=" in message for name in names), message

@@ -109,7 +109,6 @@ class TestErrors:
             (dict(regularization_weight=float("nan")), "regularization_weight=nan is out of range"),
             (dict(regularization_power=0.5), "regularization_power=0.5 is out of range"),
             (dict(duality_weight=-1.0), "duality_weight=-1.0 is out of range"),
-            (dict(range_weight=-1.0), "range_weight=-1.0 is out of range"),
         ],
     )
     def test_weights_out_of_range(self, kwargs: dict[str, float], message: str) -> None:
@@ -124,7 +123,7 @@ class TestErrors:
         with pytest.raises(ValueError, match=r"candidate_weight=.* gives weights from -"):
             train(make_distmult(candidate_weight=lambda n: n - 5))
 
-    @pytest.mark.parametrize("name", ["query_weight", "candidate_weight", "range_weight"])
+    @pytest.mark.parametrize("name", ["query_weight", "candidate_weight"])
     def test_closed_world_has_no_queries(self, name: str) -> None:
         loop = NonSamplingTrainingLoop(model=make_distmult(**{name: 0.5}), triples_factory=FACTORY)
         with pytest.raises(ValueError, match=f"{name}=0.5 does not apply in the closed world"):

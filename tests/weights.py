@@ -8,9 +8,7 @@ from pykeen.triples.weights import LossWeighter
 from torch import Tensor
 
 #: Weights of the loss that are the same for all
-UNIFORM: dict[str, Any] = dict(
-    query_weight=0.0, candidate_weight=0.0, range_weight=0.0, regularization_weight=0.0, duality_weight=0.0
-)
+UNIFORM: dict[str, Any] = dict(query_weight=0.0, candidate_weight=0.0, regularization_weight=0.0, duality_weight=0.0)
 
 #: Weights of negatives by each part of a triple, in each of the forms they may have
 WEIGHTED: dict[str, Any] = dict(head_weight=lambda n: 0.3 + n, relation_weight="popularity", tail_weight=-0.7)

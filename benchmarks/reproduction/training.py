@@ -156,7 +156,7 @@ def _arguments(run: Training) -> dict[str, Any]:
     # nothing but the weight: the paper has no other
     weights = ["regularization_weight", "duality_weight"]
     if run.loop == "nonsamplinglcwa":
-        weights += ["query_weight", "candidate_weight", "range_weight"]
+        weights += ["query_weight", "candidate_weight"]
     loss_kwargs = dict.fromkeys(weights, 0.0) | {"negative_weight": run.negative_weight}
     return arguments | dict(loss="nonsampling", loss_kwargs=loss_kwargs)
 

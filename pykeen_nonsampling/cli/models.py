@@ -58,8 +58,8 @@ def inspect_model(model: type[Model], model_kwargs: Mapping[str, Any]) -> str:
     matrices = ", and |R|·m³ for the relations' matrices" if isinstance(factorization, MatrixFactorization) else ""
     arguments = ", ".join(f"{name}={value!r}" for name, value in kwargs.items())
     square = (
-        "\nThe losses nonsampling and standardized train the square of its norm, which ranks the same; softmax and PyKEEN's "
-        "losses train the norm itself."
+        "\nThe loss nonsampling trains the square of its norm, which ranks the same; softmax and PyKEEN's losses train the "
+        "norm itself."
         if factorization.squares
         else ""
     )

@@ -155,12 +155,6 @@ class Sharded(Placement):
                 f"{loss.name} does not work with entities that are divided among processes: each query would have "
                 f"to be scored by all of them. Use loss='nonsampling', or do not divide the entities."
             )
-        if loss.range_weight:
-            raise ShardingError(
-                f"range_weight={loss.range_weight} does not work with entities that are divided among processes: each "
-                f"relation would need the vectors of all entities in its range. Set range_weight=0, or do not divide the "
-                f"entities."
-            )
 
     @override
     def count(self, factory: CoreTriplesFactory, num_relations: int, device: torch.device) -> Frequencies:

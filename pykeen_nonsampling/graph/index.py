@@ -189,13 +189,6 @@ class TripleIndex:
             start = blocks[-1].stop
         return blocks
 
-    def range_members(self) -> tuple[Tensor, Tensor]:
-        """List the distinct answers of each relation: where they begin, shape: (num_relations + 1,), and the answers."""
-        relations = self.pairs[:, 1].index_select(0, self.query_index)
-        members = (relations * self.num_entities + self.answers).unique()
-        counts = (members // self.num_entities).bincount(minlength=self.num_relations)
-        return functional.pad(counts.cumsum(dim=0), (1, 0)), members % self.num_entities
-
     def lookup(self, pairs: Tensor) -> tuple[Tensor, Tensor]:
         """Look up the answers of queries, which need not occur.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -13,22 +12,6 @@ from ..factorizations.base import Form
 from .index import Positions, TripleIndex
 
 EndType = TypeVar("EndType")
-
-
-@dataclass(frozen=True)
-class Ranges:
-    """The range of each relation, the entities that answer any of its queries, and what they weigh more for that."""
-
-    #: shape: (num_relations + 1,), where the members of each relation's range begin
-    offsets: Sequence[int]
-    #: shape: (m,), the members
-    entities: Tensor
-    #: shape: (m,), their weights as negatives of the relation's queries, in addition to those of candidates
-    weights: Tensor
-
-    def members(self, relation: int) -> slice:
-        """Return the positions of the members of a relation's range."""
-        return slice(self.offsets[relation], self.offsets[relation + 1])
 
 
 @dataclass(frozen=True)
@@ -43,14 +26,12 @@ class SideWeights:
     candidates: Tensor | None = None
     #: shape: (n,), what observed triples would weigh among the candidates of their queries
     answers: Tensor | float = 1.0
-    #: what candidates in the range of a query's relation weigh more; none, if they do not
-    ranges: Ranges | None = None
 
     def take(self, queries: Positions, triples: Positions) -> SideWeights:
         """Return the weights of some queries and their triples."""
         positives, answers = (x[triples] if isinstance(x, Tensor) else x for x in (self.positives, self.answers))
         weights = self.queries[queries] if isinstance(self.queries, Tensor) else self.queries
-        return SideWeights(positives, weights, self.candidates, answers, self.ranges)
+        return SideWeights(positives, weights, self.candidates, answers)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from .objective import AllScores, Costs, FunctionObjective, Objective, ScoreObje
 from .pykeen import PykeenLoss, PykeenObjective, parameters_of
 from .softmax import SoftmaxLoss, SoftmaxObjective
 from .squared import NEGATIVE_WEIGHT, NonSamplingLoss, SquaredObjective
-from .standardized import StandardizedLoss, StandardizedObjective
 
 __all__ = [
     "NEGATIVE_WEIGHT",
@@ -27,8 +26,6 @@ __all__ = [
     "SoftmaxLoss",
     "SoftmaxObjective",
     "SquaredObjective",
-    "StandardizedLoss",
-    "StandardizedObjective",
     "UnsavedFunction",
     "as_exponent",
     "check_loss",
@@ -40,4 +37,3 @@ __all__ = [
 loss_resolver.register(AutomaticLoss)
 loss_resolver.register(NonSamplingLoss)
 loss_resolver.register(SoftmaxLoss)
-loss_resolver.register(StandardizedLoss)

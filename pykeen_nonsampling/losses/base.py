@@ -117,8 +117,6 @@ class FactorizedLoss(PointwiseLoss, ABC):
 
     This suits relations that are full matrices, whose entries are no measure of what they do to a vector.
 
-    .. [krompass2015] Krompaß, D., Baier, S., and Tresp, V. (2015) `Type-Constrained Representation Learning in Knowledge
-       Graphs <https://arxiv.org/abs/1508.02593>`_. ISWC '15.
     .. [lacroix2018] Lacroix, T., *et al.* (2018) `Canonical Tensor Decomposition for Knowledge Base Completion
        <https://arxiv.org/abs/1806.07297>`_. ICML '18.
     .. [zhang2020] Zhang, Z., Cai, J., and Wang, J. (2020) `Duality-Induced Regularizer for Tensor Factorization Based
@@ -154,7 +152,6 @@ class FactorizedLoss(PointwiseLoss, ABC):
         positive_weight: float = 1.0,
         query_weight: float | QueryWeight | None = None,
         candidate_weight: float | str | CountWeight | None = None,
-        range_weight: float | None = None,
         head_weight: float | str | CountWeight | None = None,
         relation_weight: float | str | CountWeight | None = None,
         tail_weight: float | str | CountWeight | None = None,
@@ -174,11 +171,6 @@ class FactorizedLoss(PointwiseLoss, ABC):
         :param candidate_weight: the weight of a candidate as a negative under the local closed world assumption, in addition
             to c⁻: the exponent b of $(1 + n_e)^b$, with $n_e$ the number of triples that it is the answer to, its name in
             :data:`POPULARITY`, or a function of the $n_e$ of all entities. The weights are scaled to a mean of 1.
-        :param range_weight: the weight of a candidate as a negative under the local closed world assumption if it is in the
-            range of the query's relation, which means that it answers any of the relation's queries: the exponent g ≥ 0 of
-            $(|E| / n_r)^g$, with $n_r$ the size of the range. Such candidates are of the right type [krompass2015]_, and
-            the hardest to tell from answers. With 0, they weigh as much as others; with 1, all members of a range together
-            weigh as much as all candidates.
         :param head_weight: the weight of a negative by its head, in addition to c⁻ and under either assumption: an exponent,
             its name or a function as for ``candidate_weight``, of the number of triples that an entity is the head of. By
             default, all have the same weight.
@@ -200,7 +192,6 @@ class FactorizedLoss(PointwiseLoss, ABC):
         self.positive_weight = as_number("positive_weight", positive_weight, 1.0, above=0)
         self.query_weight = _as_weight("query_weight", query_weight)
         self.candidate_weight = _as_weight("candidate_weight", candidate_weight, POPULARITY)
-        self.range_weight = as_optional("range_weight", range_weight, 0.25, least=0)
         self.head_weight = _as_weight("head_weight", head_weight, POPULARITY)
         self.relation_weight = _as_weight("relation_weight", relation_weight, POPULARITY)
         self.tail_weight = _as_weight("tail_weight", tail_weight, POPULARITY)
@@ -264,7 +255,6 @@ class FactorizedLoss(PointwiseLoss, ABC):
             "negative_weight": negative_weight,
             "query_weight": exponent,
             "candidate_weight": constant("exponent of candidates", family) if by_entity is None else 0.0,
-            "range_weight": constant("exponent of ranges", family),
             **self._default_regularization(constant("regularization", family), constant("duality", family)),
         }
 
@@ -311,15 +301,12 @@ class FactorizedLoss(PointwiseLoss, ABC):
                 f"weights relative to it."
             )
         for name in ("regularization_weight", "duality_weight"):
-            self._check_size(name, getattr(self, name), dtype, f"positive_weight={positive:g}", positive)
-
-    def _check_size(self, name: str, size: float | None, dtype: torch.dtype, other: str, size_of_other: float) -> None:
-        """Refuse a parameter beside which nothing is left of another term after rounding."""
-        if size is not None and size * torch.finfo(dtype).eps > size_of_other:
-            raise ValueError(
-                f"{name}={getattr(self, name):g} swamps {other} in {str(dtype).removeprefix('torch.')}. Use a value closer "
-                f"to 1, or leave it out: it is then derived from graph and model."
-            )
+            size = getattr(self, name)
+            if size is not None and size * limits.eps > positive:
+                raise ValueError(
+                    f"{name}={size:g} swamps positive_weight={positive:g} in {str(dtype).removeprefix('torch.')}. Use a "
+                    f"value closer to 1, or leave it out: it is then derived from graph and model."
+                )
 
     @property
     def name(self) -> str:

@@ -26,37 +26,16 @@ CONSTANTS: Mapping[str, Mapping[Family | None, float]] = {
     "exponent of queries": {None: 0.5},
     # the exponent of the number of triples that a candidate is the answer to
     "exponent of candidates": {None: 0.25, Family.SQUARED_DISTANCE: 0.5},
-    # the exponent of the number of entities by that of the range of a query's relation, for candidates in that range
-    "exponent of ranges": {None: 0.0},
     # the weight of a triple's vectors, relative to its score; for distances, the lengths of vectors are meaningful
     "regularization": {None: 0.05, Family.SQUARED_DISTANCE: 0.0, Family.FULL_MATRIX: 0.0},
     "regularization in the closed world": {None: 0.03, Family.SQUARED_DISTANCE: 0.0},
     # the weight of a triple's query and answer, relative to its score: if relations are full matrices, it takes the place of
     # the vectors
     "duality": {None: 0.0, Family.FULL_MATRIX: 0.12},
-    # the standardized loss, whose answers should stand out by this many standard deviations, times log |E|
-    "margin": {None: 0.8, Family.SQUARED_DISTANCE: 0.65},
-    # how abruptly its cost ends there; if answers may stand out more and more, models with many dimensions overfit
-    "sharpness": {None: 2.0},
-    # the weight of its anchor, relative to how far answers stand out
-    "anchor": {None: 5.0, Family.SQUARED_DISTANCE: 3.0},
-    # the weight of a triple's vectors, relative to how far its answer stands out
-    "regularization of the standardized loss": {None: 0.35, Family.SQUARED_DISTANCE: 0.0},
     # what scores are multiplied with before a softmax, so that an answer that stands out as with the squared loss wins
     "scale of the softmax loss": {None: 10.0, Family.SQUARED_DISTANCE: 6.0},
     # the weight of a triple's vectors, relative to its score and with 10,000 candidates
     "regularization of the softmax loss": {None: 0.045, Family.TRANSLATION: 0.0},
-    # the graphs that the standardized loss suits have at least so many triples per entity,
-    "triples per entity": {None: 10.0, Family.SQUARED_DISTANCE: 3.0, Family.TRANSLATION: 0.0},
-    # and numbers of entities from this
-    "fewest entities": {None: 500.0, Family.SQUARED_DISTANCE: 50.0, Family.TRANSLATION: 10.0},
-    # to that; if relations are full matrices, regularization by query and answer does more for the squared loss
-    "most entities": {
-        None: 5000.0,
-        Family.FULL_MATRIX: 0.0,
-        Family.SQUARED_DISTANCE: math.inf,
-        Family.TRANSLATION: 500.0,
-    },
 }
 
 

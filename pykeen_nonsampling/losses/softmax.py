@@ -130,16 +130,11 @@ class SoftmaxLoss(FactorizedLoss):
         :param filtered: whether the other answers of a query are left out of the sum over candidates, as filtered ranks
             leave them out
         :param kwargs: the other weights, cf. :class:`FactorizedLoss`. A ``query_weight`` of 0 weighs all queries the same,
-            however many answers they have, and ``range_weight`` does not apply.
+            however many answers they have.
         :raises TypeError: if a parameter is not a number where it has to be one
         :raises ValueError: if a parameter is out of range
         """
         super().__init__(**kwargs)
-        if self.range_weight:
-            raise ValueError(
-                f"range_weight={self.range_weight} does not apply to {type(self).__name__}: a softmax weighs hard "
-                f"candidates more by itself. Remove it."
-            )
         self.scale = as_optional("scale", scale, 10.0, above=0)
         if not isinstance(filtered, bool):
             raise TypeError(f"{filtered=} has to be True or False.")
@@ -150,15 +145,12 @@ class SoftmaxLoss(FactorizedLoss):
         self, graph: Numbers, family: Family, closed_world: bool, num_features: float = math.inf
     ) -> dict[str, float]:
         scale = constant("scale of the softmax loss", family)
-        # the more candidates, the more an answer costs
-        regularization = (
-            scale * constant("regularization of the softmax loss", family) * (graph.num_entities / 1e4) ** (1 / 3)
-        )
+        # the more candidates there are, the more an answer costs
+        regularization = constant("regularization of the softmax loss", family) * (graph.num_entities / 1e4) ** (1 / 3)
         return {
             "scale": scale,
             "query_weight": 1.0,
             "candidate_weight": 0.0,
-            "range_weight": 0.0,
             **self._default_regularization(scale * regularization),
         }
 

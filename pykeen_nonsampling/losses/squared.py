@@ -22,7 +22,6 @@ NEGATIVE_WEIGHT = 1.0e-3
 GRAPH_WEIGHTS = (
     "query_weight",
     "candidate_weight",
-    "range_weight",
     "head_weight",
     "relation_weight",
     "tail_weight",

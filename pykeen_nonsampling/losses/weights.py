@@ -14,7 +14,7 @@ from torch import Tensor
 from ..factorizations.moments import Weights
 from ..graph.frequencies import Frequencies
 from ..graph.index import TripleIndex
-from ..graph.sides import Ranges, Side, SideWeights
+from ..graph.sides import Side, SideWeights
 from .base import FactorizedLoss, UnsavedFunction, as_exponent, describe
 
 
@@ -34,8 +34,7 @@ def _check_negatives(
     negative, positive = math.prod(map(_largest, factors)), _largest(positives)
     if negative > 0 and negative * torch.finfo(dtype).eps <= positive:
         return
-    names = ["negative_weight", "query_weight", "candidate_weight", "range_weight"]
-    names += ["head_weight", "relation_weight", "tail_weight"]
+    names = ["negative_weight", "query_weight", "candidate_weight", "head_weight", "relation_weight", "tail_weight"]
     used = [f"{x}={describe(loss.kwargs[x])}" for x in names if as_exponent(loss.kwargs.get(x))]
     raise ValueError(
         f"With {', '.join(used)}, negatives weigh up to {negative:g}, and positives up to {positive:g}: in {dtype}, one of "
@@ -83,7 +82,7 @@ def weigh_closed_world(
     :return: the weights
     :raises ValueError: if the loss has weights of queries or candidates
     """
-    for name in ("query_weight", "candidate_weight", "range_weight"):
+    for name in ("query_weight", "candidate_weight"):
         value = getattr(loss, name)
         if as_exponent(value):
             raise ValueError(
@@ -134,19 +133,8 @@ def weigh_local_closed_world(
     if answers is not None:
         candidates = answers if candidates is None else answers * candidates
     by_answer: Tensor | float = 1.0 if candidates is None else candidates[index.answers]
-    if not loss.range_weight:
-        _check_negatives(loss, dtype, positives, queries, candidates)
-        return SideWeights(positives, queries, candidates, by_answer)
-    offsets, members = index.range_members()
-    sizes = offsets.diff()
-    factors = (index.num_entities / sizes.clamp(min=1).to(dtype)).pow(loss.range_weight)
-    _check_negatives(loss, dtype, positives, queries, candidates, factors)
-    weights_in_range = (factors - 1).repeat_interleave(sizes)
-    if candidates is not None:
-        weights_in_range *= candidates[members]
-    # each answer is in the range of its relation
-    by_answer = by_answer * factors[relations][index.query_index]
-    return SideWeights(positives, queries, candidates, by_answer, Ranges(offsets.tolist(), members, weights_in_range))
+    _check_negatives(loss, dtype, positives, queries, candidates)
+    return SideWeights(positives, queries, candidates, by_answer)
 
 
 def _given(weight: float | None) -> float:

@@ -159,14 +159,12 @@ class Outline:
                 num_triples=n,
                 num_queries=queries,
                 num_answers=answers,
-                num_relations=counts.num_relations,
                 num_candidates=counts.num_entities,
                 width=self.width,
                 itemsize=self.itemsize,
                 relation_bytes=self.relation_features,
                 trilinear=self.trilinear,
                 candidates=not task.closed_world,
-                ranges=task.ranges,
                 device=device,
             )
             for queries, answers in ((heads, tails), (tails, heads))[: task.sides]

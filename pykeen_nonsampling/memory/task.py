@@ -107,8 +107,6 @@ class Task:
     sides: int = 2
     #: whether candidates have weights
     weighted: bool = True
-    #: whether candidates in the range of a relation weigh more
-    ranges: bool = False
     #: whether every score is seen, and not only moments of them
     scores: bool = False
     #: whether the norms of vectors are part of the loss
@@ -130,7 +128,6 @@ class Task:
             closed_world=closed_world,
             sides=sides,
             weighted=by_entity or bool(as_exponent(loss.candidate_weight) and not closed_world),
-            ranges=bool(loss.range_weight),
             scores=loss.needs_scores,
             regularized=bool(loss.regularization_weight),
         )

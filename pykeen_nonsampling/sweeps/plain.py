@@ -15,7 +15,6 @@ from ..graph.index import TripleIndex
 from ..losses.objective import Objective, Scores
 from .problem import Gradients, Problem, Size, SweepMemory
 from .products import Block, Products, products_for
-from .ranges import RangeProducts
 
 #: The number of triples times features in a block on a CPU: the matrices of its distinct queries fit a last-level cache
 BLOCK_ELEMENTS = 2**22
@@ -83,8 +82,6 @@ class PlainSweep:
         products = self.products or products_for(given.device, given.dtype)
         gradients = zero_gradients(problem) if differentiate else None
         total = given.new_zeros(())
-        ranges = problem.side.weights.ranges
-        in_range = None if candidates is None or ranges is None else RangeProducts(answers, candidates, ranges)
         if problem.norm_weight:
             counts = problem.side.index.answers.bincount(minlength=len(answers))
             total += add_norms(answers, counts, problem.norm_weight, None if gradients is None else gradients.answers)
@@ -96,10 +93,7 @@ class PlainSweep:
                 y = torch.index_select(relations, 0, relation_ids, out=self._rows("relations", relations, block))
             queries = self._queries(problem, block, x, y)
             moments = None
-            if in_range is not None:
-                by_gram = self._rows("by gram", answers, block)
-                moments = in_range.moments(queries, block.relation_runs, by_gram)
-            elif candidates is not None:
+            if candidates is not None:
                 by_gram = torch.mm(queries, candidates.second, out=self._rows("by gram", answers, block))
                 moments = ScoreMoments(
                     count=candidates.count,
@@ -124,14 +118,12 @@ class PlainSweep:
             total += costs.total
             products.add_to_keys(gradients.answers, queries, costs.positives, block)
             grad_queries = products.to_queries(answers, costs.positives, block)
-            if in_range is not None:
-                in_range.add_gradients(costs, gradients, grad_queries)
-            elif gradients.second is not None and costs.second is not None:
+            if gradients.second is not None and costs.second is not None:
                 # of q'Gq, the gradient is 2Gq by the query, and qq' by the Gram matrix
                 weighted = torch.mul(queries, costs.second[:, None], out=self._rows("scratch", answers, block))
                 gradients.second.addmm_(queries.T, weighted)
                 grad_queries.addcmul_(by_gram, costs.second[:, None], value=2)
-            if in_range is None and candidates is not None and gradients.first is not None and costs.first is not None:
+            if candidates is not None and gradients.first is not None and costs.first is not None:
                 gradients.first.addmv_(queries.T, costs.first)
                 grad_queries.addr_(costs.first, candidates.first)
             if problem.norm_weight:
@@ -144,9 +136,6 @@ class PlainSweep:
         n, row = max(1, size.num_triples), size.width * size.itemsize
         in_block = min(n, block_size(size.width, size.itemsize, size.device, self.memory_budget))
         blocks = QUERY_MATRICES * row * -(-in_block * size.num_queries // n)
-        if size.ranges:
-            # a Gram matrix for each relation of a block
-            blocks += min(size.num_relations, 1 + size.num_relations * in_block // n) * row * size.width
         return SweepMemory(TRIPLE_BYTES * size.num_triples + QUERY_BYTES * size.num_queries, 0, blocks)
 
     def _queries(self, problem: Problem, block: Block, x: Tensor, y: Tensor) -> Tensor:

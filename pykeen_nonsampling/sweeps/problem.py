@@ -58,7 +58,6 @@ class Size:
     num_triples: int
     num_queries: int
     num_answers: int
-    num_relations: int
     num_candidates: int
     #: the largest number of features of an entity, and the bytes of one of them
     width: int
@@ -67,9 +66,8 @@ class Size:
     relation_bytes: int
     #: whether the form is made of trilinear products
     trilinear: bool
-    #: whether each query meets all candidates, and whether those in the range of its relation weigh more
+    #: whether each query meets all candidates
     candidates: bool
-    ranges: bool
     device: torch.device
 
 

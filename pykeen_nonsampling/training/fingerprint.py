@@ -118,14 +118,13 @@ def describe_weights(all_triples: Weights, sides: Sequence[Side], sharding: Shar
         summarize(all_triples.tails, entities),
     ]
     for side in sides:
-        weights, ranges = side.weights, side.weights.ranges
+        weights = side.weights
         triples, queries = (_identify(x, sharding) for x in (side.index.triples, side.index.pairs))
         description += [
             summarize(weights.positives, triples),
             summarize(weights.queries, queries),
             summarize(weights.candidates, entities),
             summarize(weights.answers, triples),
-            None if ranges is None else summarize(ranges.weights, sharding.original(ranges.entities)),
         ]
     return description
 

@@ -56,7 +56,6 @@ class NonSamplingLCWATrainingLoop(FactorizedTrainingLoop):
     loss_hpo_default: ClassVar[Mapping[str, Any]] = {
         "query_weight": {"type": float, "low": -0.5, "high": 1.0, "q": 0.25},
         "candidate_weight": {"type": float, "low": -0.5, "high": 1.5, "q": 0.25},
-        "range_weight": {"type": float, "low": 0.0, "high": 0.5, "q": 0.25},
     }
 
     def __init__(self, *, target: Target | int | None = None, **kwargs: Any) -> None:

@@ -56,12 +56,12 @@ class FusedSweep:
     @staticmethod
     def applies(problem: Problem) -> bool:
         """Whether the compiled loops can solve a problem."""
-        x, ranges = problem.given, problem.side.weights.ranges is not None
-        return x.dtype in (torch.float, torch.double) and _suits(type(problem.form) is TrilinearForm, ranges, x.device)
+        x = problem.given
+        return x.dtype in (torch.float, torch.double) and _suits(type(problem.form) is TrilinearForm, x.device)
 
     def memory(self, size: Size) -> SweepMemory:
         """Estimate the memory that a problem needs."""
-        if not _suits(size.trilinear, size.ranges, size.device):
+        if not _suits(size.trilinear, size.device):
             return self.plain.memory(size)
         parts = limit_parts(num_threads(), size.relation_bytes, self.memory_budget)
         blocks = parts * size.relation_bytes if parts > 1 else 0
@@ -130,9 +130,8 @@ class FusedSweep:
         return self._sizes[key]
 
 
-def _suits(trilinear: bool, ranges: bool, device: torch.device) -> bool:
-    # with a Gram matrix for each relation, products take most of the time
-    return trilinear and not ranges and device.type == "cpu"
+def _suits(trilinear: bool, device: torch.device) -> bool:
+    return trilinear and device.type == "cpu"
 
 
 def _solve(
