@@ -85,6 +85,8 @@ def autograd_cross_entropy(model: Model, factorization: Factorization, triples: 
         scores = factorization.form.queries(heads[h], relations[r]) @ tails.T
     else:
         scores = factorization.form.reverse.queries(tails[t], relations[r]) @ heads.T
+    if factorization.own_scores is not None:
+        scores = factorization.own_scores(scores)
     loss = functional.cross_entropy(scores, t if target == LABEL_TAIL else h, reduction="sum")
     return loss + model.collect_regularization_term()
 

@@ -34,6 +34,7 @@ from pykeen_nonsampling.datasets import SyntheticGraph
 from pykeen_nonsampling.defaults import model_defaults
 from pykeen_nonsampling.distributed.group import Group, GroupError
 from pykeen_nonsampling.distributed.shards import Sharding, ShardingError, divide
+from pykeen_nonsampling.losses import NonSamplingLoss
 from pykeen_nonsampling.memory.outline import format_bytes
 from pykeen_nonsampling.memory.room import check_divided
 from pykeen_nonsampling.memory.task import Counts
@@ -265,7 +266,11 @@ class _TimedTrainingLoop(NonSamplingLCWATrainingLoop):
 
 def _train_epochs(trial: Trial, factory: CoreTriplesFactory, epochs: int) -> _TimedTrainingLoop:
     model: Any = model_resolver.make(
-        trial.model, _model_kwargs(trial.model, trial.dim), triples_factory=factory, random_seed=0
+        trial.model,
+        _model_kwargs(trial.model, trial.dim),
+        triples_factory=factory,
+        loss=NonSamplingLoss(),
+        random_seed=0,
     )
     loop = _TimedTrainingLoop(model=model, triples_factory=factory, **OPTIMIZER)
     loop.train(factory, num_epochs=1 + epochs, use_tqdm=False)

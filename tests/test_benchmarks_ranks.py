@@ -16,7 +16,7 @@ from pykeen.models import ComplEx
 
 from benchmarks import ranks
 from benchmarks.__main__ import main
-from pykeen_nonsampling import NonSamplingLCWATrainingLoop, SyntheticGraph
+from pykeen_nonsampling import NonSamplingLCWATrainingLoop, NonSamplingLoss, SyntheticGraph
 from pykeen_nonsampling.defaults import model_defaults
 from pykeen_nonsampling.memory.dry_run import outline
 from pykeen_nonsampling.memory.traffic import estimate_traffic
@@ -46,7 +46,7 @@ def test_one_process_and_two(tmp_path: Path) -> None:
         assert sys.platform != "linux" or 4 * 4 * 32 * entities < row["peak_bytes"] < 100 * 4 * 32 * entities
         assert row["way"] in result.output
     assert rows[0]["sent_bytes"] == 0
-    task = partial(NonSamplingLCWATrainingLoop.plan_task, None)
+    task = partial(NonSamplingLCWATrainingLoop.plan_task, NonSamplingLoss())
     planned = outline(
         ComplEx, {**model_defaults(ComplEx), "embedding_dim": 16}, SyntheticGraph(*sizes.values()).training, task
     )

@@ -68,6 +68,8 @@ def test_divided_entities(tmp_path: Path) -> None:
         model="ComplEx",
         model_kwargs=dict(embedding_dim=8),
         training_loop="nonsamplinglcwa",
+        # which is what they choose, but one process would not
+        loss="nonsampling",
         optimizer="Adam",
         random_seed=0,
     )

@@ -89,14 +89,15 @@ def test_one_line_tells_everything(caplog: pytest.LogCaptureFixture) -> None:
         warnings.simplefilter("always")
         pipeline(**{**NAMES, "dataset": "umls"}, random_seed=0, use_tqdm=False)
     records = [record for record in caplog.records if record.name.startswith("pykeen_nonsampling")]
-    (record,) = records
-    assert record.levelno == logging.INFO
+    record, start = records
+    assert "Started with 100 epochs of the squared loss" in start.getMessage()
+    assert record.levelno == start.levelno == logging.INFO
     for part in (
-        "loss='nonsampling'",
+        "loss='softmax'",
         "model_kwargs={'scoring_fct_norm': 2}",
         "optimizer='Adam'",
         "lr_scheduler_kwargs={'T_max': 30}",
-        "loss_kwargs={'negative_weight': ",
+        "loss_kwargs={'scale': 6.0, ",
     ):
         assert part in record.getMessage()
     assert not [w for w in warned if "epoch parameter" in str(w.message)]

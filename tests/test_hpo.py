@@ -51,7 +51,7 @@ class TestRanges:
 
     def test_the_loss_that_suits_is_searched(self) -> None:
         for model in ("TransE", "DistMult"):
-            assert complete_study(dict(STUDY, dataset="umls", model=model))["loss"] == "nonsampling"
+            assert complete_study(dict(STUDY, dataset="umls", model=model))["loss"] == "softmax"
         in_the_closed_world = dict(STUDY, dataset="umls", model="TransE", training_loop="nonsampling")
         assert complete_study(in_the_closed_world)["loss"] == "nonsampling"
 
@@ -136,7 +136,8 @@ class TestStudies:
             training_kwargs_ranges=dict(num_epochs=dict(type=int, low=20, high=40)),
             evaluator="factorized",
         )
-        assert set(ends) == {trial.params["training.num_epochs"] for trial in result.study.trials}
+        # and that of each start with the start
+        assert set(ends) == {100, *(trial.params["training.num_epochs"] for trial in result.study.trials)}
         for trial in result.study.trials:
             assert LEARNING_RATES["low"] <= trial.params["optimizer.lr"] <= LEARNING_RATES["high"]
             assert not [name for name in trial.params if name.startswith("lr_scheduler")]

@@ -17,8 +17,10 @@ from pykeen_nonsampling.factorizations import Family
 from pykeen_nonsampling.graph.frequencies import Frequencies
 from pykeen_nonsampling.graph.sides import Side
 from pykeen_nonsampling.losses import AutomaticLoss, FactorizedLoss, SoftmaxLoss
+from pykeen_nonsampling.losses.automatic import choose_loss
 from pykeen_nonsampling.losses.constants import CONSTANTS, constant
 from pykeen_nonsampling.losses.weights import weigh_triples
+from pykeen_nonsampling.memory.task import Counts
 
 FACTORY = GRAPHS["ordinary"]
 
@@ -206,8 +208,8 @@ class TestSuitableLoss:
     @pytest.mark.parametrize(
         ("loop", "model", "loss"),
         [
-            (NonSamplingLCWATrainingLoop, TransE, NonSamplingLoss),
-            (NonSamplingLCWATrainingLoop, DistMult, NonSamplingLoss),
+            (NonSamplingLCWATrainingLoop, TransE, SoftmaxLoss),
+            (NonSamplingLCWATrainingLoop, DistMult, SoftmaxLoss),
             (NonSamplingTrainingLoop, TransE, NonSamplingLoss),
         ],
     )
@@ -219,6 +221,21 @@ class TestSuitableLoss:
         loop(model=made, triples_factory=HUB).train(HUB, num_epochs=1, use_tqdm=False)
         assert type(made.loss) is loss
         assert (made.loss.positive_weight, made.loss.regularization_weight) == (2.0, 0.5)
+
+    @pytest.mark.parametrize(
+        ("num_triples", "inverse", "divided", "loss"),
+        [
+            (10_000, False, False, SoftmaxLoss),
+            (10_001, False, False, NonSamplingLoss),
+            # one end of twice as many triples
+            (20_000, True, False, SoftmaxLoss),
+            (100, False, True, NonSamplingLoss),
+        ],
+    )
+    def test_depends_on_what_scores_cost(self, num_triples: int, inverse: bool, divided: bool, loss: type) -> None:
+        counts = Counts(10**6, 10, num_triples, (1, 1), num_fetched=10 if divided else 0, inverse=inverse)
+        assert choose_loss(counts, closed_world=False) is loss
+        assert choose_loss(counts, closed_world=True) is NonSamplingLoss
 
     def test_with_label_smoothing_it_is_the_squared_one(self) -> None:
         model = TransE(triples_factory=HUB, random_seed=0, embedding_dim=4, scoring_fct_norm=2, loss=AutomaticLoss())

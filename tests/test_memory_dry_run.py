@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from commands import run_python
 from pykeen.datasets import Nations
 from pykeen.models import CP, RESCAL, DistMult, QuatE, RotatE, TransE, TuckER
 
+from pykeen_nonsampling import NonSamplingLCWATrainingLoop, NonSamplingLoss
 from pykeen_nonsampling.defaults import model_defaults
 from pykeen_nonsampling.hpo import fits
 from pykeen_nonsampling.memory.dry_run import outline
@@ -30,7 +32,7 @@ def train(model, num_entities, num_relations, num_triples, **model_kwargs):
     triples = torch.stack([torch.randint(n, (num_triples,)) for n in (num_entities, num_relations, num_entities)], dim=1)
     training, testing = (CoreTriplesFactory(x, num_entities, num_relations) for x in (triples, triples[:20]))
     pipeline(training=training, testing=testing, model=model, model_kwargs=model_kwargs, training_loop="nonsamplinglcwa",
-             epochs=2, evaluator="factorized", random_seed=0, use_tqdm=False)
+             loss="nonsampling", epochs=2, evaluator="factorized", random_seed=0, use_tqdm=False)
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 train("DistMult", 10, 2, 50, embedding_dim=4)
@@ -60,7 +62,9 @@ def test_estimates_are_near_the_peaks(tmp_path: Path) -> None:
     for peak, (model, sizes, kwargs) in zip(map(int, printed.split()), LARGE, strict=True):
         n = sizes["num_triples"]
         counts = Counts(sizes["num_entities"], sizes["num_relations"], n, (n, n))
-        estimate = outline(model, {**model_defaults(model), **kwargs}, counts.factory(), counts=counts).memory().total
+        task = partial(NonSamplingLCWATrainingLoop.plan_task, NonSamplingLoss())
+        outlined = outline(model, {**model_defaults(model), **kwargs}, counts.factory(), task, counts)
+        estimate = outlined.memory().total
         ratios[model.__name__] = estimate / peak
     assert all(0.75 < ratio < 1.25 for ratio in ratios.values()), ratios
 

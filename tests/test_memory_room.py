@@ -16,7 +16,7 @@ from pykeen.models import RESCAL, DistMult, ERModel, TransE
 from pykeen.pipeline import pipeline
 from pykeen.triples import CoreTriplesFactory
 
-from pykeen_nonsampling import NonSamplingLCWATrainingLoop, SyntheticGraph
+from pykeen_nonsampling import NonSamplingLCWATrainingLoop, NonSamplingLoss, SyntheticGraph
 from pykeen_nonsampling import free as memory
 from pykeen_nonsampling.defaults import model_defaults
 from pykeen_nonsampling.distributed.shards import ShardingError
@@ -211,7 +211,8 @@ class TestRefusal:
     def test_training_loops_refuse(self, monkeypatch: pytest.MonkeyPatch) -> None:
         nations = Nations().training
         loop = NonSamplingLCWATrainingLoop(
-            model=DistMult(triples_factory=nations, embedding_dim=200, random_seed=0), triples_factory=nations
+            model=DistMult(triples_factory=nations, embedding_dim=200, random_seed=0, loss=NonSamplingLoss()),
+            triples_factory=nations,
         )
         monkeypatch.setattr(room, "free_memory", lambda _: 2**19)
         with pytest.raises(ValueError, match=r"DistMult with 200 dimensions needs about .*Use at most \d+ dimensions"):
@@ -242,7 +243,9 @@ class TestLimits:
 
     def test_training_under_a_limit_is_the_same(self, tmp_path: Path) -> None:
         settings: dict[str, Any] = dict(dataset="syntheticgraph", model="RESCAL", model_kwargs=dict(embedding_dim=200))
-        outlined = outline(RESCAL, {**model_defaults(RESCAL), "embedding_dim": 200}, SyntheticGraph().training)
+        settings["loss"] = "nonsampling"
+        task = partial(NonSamplingLCWATrainingLoop.plan_task, NonSamplingLoss())
+        outlined = outline(RESCAL, {**model_defaults(RESCAL), "embedding_dim": 200}, SyntheticGraph().training, task)
         least, room = outlined.memory(memory_budget=1).training, 25 * 10**6
         assert outlined.memory().blocks > 2 * room
         limited = self.train(tmp_path, memory.RESERVED_ADDRESSES + least + room, **settings)

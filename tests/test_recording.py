@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from pykeen.losses import loss_resolver
 from pykeen.pipeline import pipeline
 from pykeen.pipeline.api import PipelineResult
 from pykeen.trackers import PythonResultTracker
@@ -37,9 +38,11 @@ class TestRecords:
     def test_weights_are_everywhere(self, run: tuple[Any, PythonResultTracker], tmp_path: Path) -> None:
         result, tracker = run
         kwargs = result.model.loss.kwargs
-        assert kwargs["negative_weight"] > 0
         assert kwargs["regularization_weight"] > 0
-        assert result.configuration["loss"] == tracker.configuration["loss"] == "nonsampling"
+        loss = "nonsampling" if result.training_loop.closed_world else "softmax"
+        assert result.configuration["loss"] == tracker.configuration["loss"] == loss
+        start = {} if loss == "nonsampling" else dict(start_epochs=100)
+        assert (result.configuration.get("training_loop_kwargs") or {}) == start
         assert result.configuration["loss_kwargs"] == tracker.configuration["loss_kwargs"] == kwargs
         assert result.configuration["model_kwargs"]["loss"] is result.model.loss
         result.save_to_directory(tmp_path)
@@ -115,8 +118,12 @@ class TestConversion:
         recorded = self.convert(result, configuration)
         assert configuration == before
         loss = result.model.loss
+        recorded.configuration.pop("training_loop_kwargs", None)
         assert recorded.configuration == dict(
-            model="DistMult", loss="nonsampling", loss_kwargs=loss.kwargs, model_kwargs=dict(embedding_dim=3, loss=loss)
+            model="DistMult",
+            loss=loss_resolver.normalize_inst(loss),
+            loss_kwargs=loss.kwargs,
+            model_kwargs=dict(embedding_dim=3, loss=loss),
         )
         assert recorded.losses is result.losses
         assert recorded.model is result.model
@@ -128,7 +135,7 @@ class TestConversion:
         self, run: tuple[Any, PythonResultTracker], configuration: dict[str, Any]
     ) -> None:
         recorded = self.convert(run[0], configuration)
-        assert set(recorded.configuration) == {"loss", "loss_kwargs", *configuration}
+        assert set(recorded.configuration) - {"training_loop_kwargs"} == {"loss", "loss_kwargs", *configuration}
         assert recorded.configuration.get("model_kwargs") == configuration.get("model_kwargs")
 
     def test_what_json_has_no_word_for_is_described(self, run: tuple[Any, PythonResultTracker]) -> None:

@@ -28,6 +28,7 @@ from weights import UNIFORM
 from worlds import World
 
 from pykeen_nonsampling import NonSamplingLoss, NonSamplingTrainingLoop
+from pykeen_nonsampling.losses import SoftmaxLoss
 from pykeen_nonsampling.training.messages import advise_smaller_scores
 
 FACTORY = GRAPHS["ordinary"]
@@ -329,9 +330,14 @@ class TestMessages:
         model = DistMult(triples_factory=nations.training, random_seed=0)
         loop = world.loop(model=model, triples_factory=nations.training)
         loop.train(nations.training, num_epochs=20, use_tqdm=False)
-        assert isinstance(model.loss, NonSamplingLoss)
-        (message,) = [r.getMessage() for r in caplog.records if r.name.startswith("pykeen_nonsampling")]
-        assert message.startswith("Derived from graph and model: loss='nonsampling', loss_kwargs={'negative_weight': ")
+        messages = [r.getMessage() for r in caplog.records if r.name.startswith("pykeen_nonsampling")]
+        if world.loop.closed_world:
+            expected = ["loss='nonsampling', loss_kwargs={'negative_weight': "]
+        else:
+            expected = ["loss='softmax', loss_kwargs={'scale': ", "100 epochs of the squared loss, from "]
+        assert type(model.loss) is (NonSamplingLoss if world.loop.closed_world else SoftmaxLoss)
+        for message, part in zip(messages, expected, strict=True):
+            assert part in message
 
     @pytest.mark.parametrize(("num_epochs", "batch_size", "warns"), [(5, None, True), (200, None, False), (5, 10, False)])
     def test_few_steps_are_pointed_out(

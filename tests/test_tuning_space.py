@@ -95,7 +95,7 @@ class TestSuggestions:
         choice = searched.suggest(trial, default=True)
         assert trial.params == params
         assert (choice.model, choice.inverse, choice.share, choice.loss_kwargs) == (model, False, 1.0, {})
-        assert choice.loss == "nonsampling"
+        assert choice.loss == "softmax"
 
     @pytest.mark.parametrize("model", ["DistMult", "TransE"])
     @pytest.mark.parametrize("loss", known_losses())

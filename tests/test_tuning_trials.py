@@ -47,7 +47,7 @@ class TestBest:
 
 class TestTime:
     def test_nothing_is_known_at_first(self, trials: Trials) -> None:
-        assert trials._estimate("DistMult", 1.0, LAST) == 0.0
+        assert trials._estimate("DistMult", "nonsampling", 1.0, LAST) == 0.0
 
     @pytest.mark.parametrize("share", [1.0, 0.5])
     @pytest.mark.parametrize("rung", range(1 + LAST))
@@ -55,22 +55,22 @@ class TestTime:
         add(trials, 0, 0.5, seconds=7.0)
         scale, other = RUNGS[rung], RUNGS[0]
         expected = 7 * scale.epochs / other.epochs * (share * scale.dimension / other.dimension) ** TIME_EXPONENT
-        assert trials._estimate("DistMult", share, rung) == pytest.approx(expected)
+        assert trials._estimate("DistMult", "nonsampling", share, rung) == pytest.approx(expected)
 
     def test_follows_from_the_most_similar_trial(self, trials: Trials) -> None:
         add(trials, 0, 0.5, seconds=1.0)
         add(trials, LAST, 0.5, seconds=1000.0)
         add(trials, LAST, 0.5, seconds=10.0, share=0.5)
-        assert trials._estimate("DistMult", 1.0, 0) == pytest.approx(1.0)
-        assert trials._estimate("DistMult", 1.0, LAST) == pytest.approx(1000.0)
-        assert trials._estimate("DistMult", 0.5, LAST) == pytest.approx(10.0)
+        assert trials._estimate("DistMult", "nonsampling", 1.0, 0) == pytest.approx(1.0)
+        assert trials._estimate("DistMult", "nonsampling", 1.0, LAST) == pytest.approx(1000.0)
+        assert trials._estimate("DistMult", "nonsampling", 0.5, LAST) == pytest.approx(10.0)
 
     def test_of_another_model_only_if_there_is_none(self, trials: Trials) -> None:
         add(trials, LAST, 0.5, seconds=5.0)
-        assert trials._estimate("TransE", 1.0, LAST) == pytest.approx(5.0)
+        assert trials._estimate("TransE", "nonsampling", 1.0, LAST) == pytest.approx(5.0)
         add(trials, 0, 0.5, seconds=1.0, model="TransE")
-        assert trials._estimate("TransE", 1.0, 0) == pytest.approx(1.0)
-        assert trials._estimate("TransE", 1.0, LAST) != pytest.approx(5.0)
+        assert trials._estimate("TransE", "nonsampling", 1.0, 0) == pytest.approx(1.0)
+        assert trials._estimate("TransE", "nonsampling", 1.0, LAST) != pytest.approx(5.0)
 
 
 class TestAttempts:

@@ -31,7 +31,7 @@ class TestNext:
     def test_no_trial_starts_that_would_not_finish(self, tuner: Tuner) -> None:
         add(tuner, rung=0, value=0.5, seconds=1.0)
         # three times the epochs, each of them with four times the dimension
-        assert tuner._estimate("DistMult", 1.0, LAST) == pytest.approx(3 * 4**1.5)
+        assert tuner._estimate("DistMult", "nonsampling", 1.0, LAST) == pytest.approx(3 * 4**1.5)
         job = tuner._next(30.0, 30.0)
         assert job is not None
         assert (job.rung, job.root) == (LAST, 0)
@@ -139,7 +139,7 @@ class TestRun:
             result = self.results.pop(0)
             if isinstance(result, BaseException):
                 raise result
-            weights = dict.fromkeys(tuner.space.ranges["nonsampling", tuner.space.families["DistMult"]], 0.01)
+            weights = dict.fromkeys(tuner.space.ranges[configuration["loss"], tuner.space.families["DistMult"]], 0.01)
             loss_kwargs = {**weights, **configuration["loss_kwargs"]}
             return SimpleNamespace(get_metric=lambda key: result, configuration=dict(loss_kwargs=loss_kwargs))
 

@@ -159,6 +159,8 @@ class Factorization(ABC):
 
     #: whether the factorized score is the square of the interaction's norm, which ranks the same, but averages differently
     squares: bool = False
+    #: whether losses that see every score can see the interaction's own
+    has_own_scores: bool = True
     #: keyword-based parameters that leave the score as it is
     plain_kwargs: ClassVar[Mapping[str, Any]] = {}
 

@@ -65,9 +65,14 @@ class _Affine(WrapperFactorization):
         return self._scale * self.base.transform((scores - self._bias) / self._scale) + self._bias
 
     @property
+    def has_own_scores(self) -> bool:  # type: ignore[override]
+        """Whether losses that see every score can see the interaction's own: not those of a norm."""
+        return not self.squares
+
+    @property
     @override
     def own_scores(self) -> Callable[[Tensor], Tensor] | None:
-        if self.squares:
+        if not self.has_own_scores:
             raise NotDecomposableError(
                 f"A loss that sees every score needs the norm of {type(self.base.interaction).__name__} itself, but its "
                 f"scale and bias are learned together with the square of it. Use the square, with "

@@ -53,6 +53,7 @@ def resolve_loss(
     closed_world: bool,
     num_features: float = math.inf,
     label_smoothing: float = 0.0,
+    has_scores: bool = True,
 ) -> FactorizedLoss:
     """Decide which loss to train with, and with which weights. What the user has set stays.
 
@@ -62,13 +63,14 @@ def resolve_loss(
     :param closed_world: whether all triples are summed, and not the candidates of observed queries
     :param num_features: the number of features of an entity, if it is known
     :param label_smoothing: the label smoothing that the user trains with
+    :param has_scores: whether the model can be trained with a loss that sees every score
     :return: the loss, with all weights
     """
     if not isinstance(loss, FactorizedLoss):
         loss = AutomaticLoss() if loss is None else PykeenLoss(loss)
     if isinstance(loss, AutomaticLoss):
         # only the squared loss has targets to smooth
-        cls = NonSamplingLoss if label_smoothing else choose_loss(graph, closed_world)
+        cls = choose_loss(graph, closed_world) if has_scores and not label_smoothing else NonSamplingLoss
         loss = cls(**loss.kwargs)
     defaults = loss.default_weights(graph, family, closed_world, num_features)
     return loss.replace(**{name: x for name, x in defaults.items() if getattr(loss, name) is None})

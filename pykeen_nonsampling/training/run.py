@@ -74,7 +74,8 @@ def prepare(
         frequencies = placement.count(triples_factory, model.num_relations, model.device)
     placement.count_together(frequencies)
     with placement.group.together():
-        resolve = partial(resolve_loss, given_loss, frequencies, factorization.family, world)
+        has_scores = factorization.has_own_scores
+        resolve = partial(resolve_loss, given_loss, frequencies, factorization.family, world, has_scores=has_scores)
         targets = loop.targets(triples_factory.create_inverse_triples, loop.target)
         room = known_room.get()
         if room is None:

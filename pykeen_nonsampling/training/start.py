@@ -11,6 +11,7 @@ from torch.optim import Adam
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from ..losses import NonSamplingLoss
+from ..memory.room import Room, known_room
 
 if TYPE_CHECKING:
     from .loop import FactorizedTrainingLoop
@@ -54,6 +55,8 @@ def start_squared(loop: FactorizedTrainingLoop, triples_factory: CoreTriplesFact
             **given,
         )
         start._is_start = True
+        # which was checked for the whole training
+        known_room.set(Room(loop._run.memory_budget))
         arguments = {name: kwargs[name] for name in COMMON if name in kwargs}
         if kwargs.get("checkpoint_name"):
             arguments["checkpoint_name"] = f"{kwargs['checkpoint_name']}{SUFFIX}"

@@ -39,6 +39,9 @@ class Rung(NamedTuple):
     epochs: float
 
 
+#: How many epochs with the squared loss, of one step each, an epoch of mini-batches takes the place of
+STEPS = 5
+
 #: From a few epochs of small vectors to the whole
 RUNGS = (Rung(1 / 4, 1 / 3), Rung(1 / 2, 2 / 3), Rung(1, 1))
 LAST = len(RUNGS) - 1
@@ -209,7 +212,8 @@ class Space:
         :return: the arguments, as in a configuration file
         """
         scale, cls = RUNGS[rung], self.classes[choice.model]
-        epochs = max(1, round(scale.epochs * self.epochs))
+        steps = STEPS if choice.loss == "softmax" else 1
+        epochs = max(1, round(scale.epochs * self.epochs / steps))
         dimension = max(1, round(scale.dimension * choice.share * self.dimensions[choice.model]))
         defaults = {
             name: parameter.default

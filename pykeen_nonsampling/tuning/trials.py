@@ -99,15 +99,16 @@ class Trials:
 
     def _expect(self, trial: FrozenTrial, rung: int) -> float:
         """Estimate how long a configuration takes on a rung."""
-        return self._estimate(trial.params["model"], trial.params["share"], rung)
+        return self._estimate(trial.params["model"], trial.params["loss"], trial.params["share"], rung)
 
     def _expect_new(self, model: str) -> float:
-        return self._estimate(model, 1.0, 0)
+        return self._estimate(model, None, 1.0, 0)
 
-    def _estimate(self, model: str, share: float, rung: int) -> float:
-        """Estimate the seconds of a trial from the most similar one, with the same model, if there is any."""
+    def _estimate(self, model: str, loss: str | None, share: float, rung: int) -> float:
+        """Estimate the seconds of a trial from the most similar one, with the same model and loss, if there is any."""
         finished = self.finished
         similar = [x for x in finished if x.params["model"] == model] or finished
+        similar = [x for x in similar if x.params["loss"] == loss] or similar
         if not similar:
             return 0.0
         scale = RUNGS[rung]
