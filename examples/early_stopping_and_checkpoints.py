@@ -11,6 +11,7 @@ def train(epochs: int, directory: str) -> PipelineResult:
         dataset="nations",
         model="DistMult",
         training_loop="nonsamplinglcwa",
+        loss="nonsampling",
         stopper="early",
         # evaluate on validation triples every 20 epochs, and stop once the MRR
         # has not risen by 1% three times in a row

@@ -146,12 +146,15 @@ class SoftmaxLoss(FactorizedLoss):
     ) -> dict[str, float]:
         scale = constant("scale of the softmax loss", family)
         # the more candidates there are, the more an answer costs
-        regularization = constant("regularization of the softmax loss", family) * (graph.num_entities / 1e4) ** (1 / 3)
+        factor = scale * (graph.num_entities / 1e4) ** (1 / 3)
         return {
             "scale": scale,
             "query_weight": 1.0,
             "candidate_weight": 0.0,
-            **self._default_regularization(scale * regularization),
+            **self._default_regularization(
+                factor * constant("regularization of the softmax loss", family),
+                factor * constant("duality of the softmax loss", family),
+            ),
         }
 
     @override
