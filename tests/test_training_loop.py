@@ -14,7 +14,19 @@ from factorization_case import DistMultCase, make_model
 from graphs import GRAPHS
 from pykeen.datasets import Nations
 from pykeen.evaluation import RankBasedEvaluator
-from pykeen.models import NTN, RGCN, CompGCN, ComplEx, DistMult, ERModel, Model, SimplE, TransE, make_model_cls
+from pykeen.models import (
+    NTN,
+    RGCN,
+    CompGCN,
+    ComplEx,
+    DistMult,
+    ERModel,
+    Model,
+    SimplE,
+    TransE,
+    make_model_cls,
+    model_resolver,
+)
 from pykeen.nn.modules import TransEInteraction
 from pykeen.stoppers import EarlyStopper
 from pykeen.trackers.base import PythonResultTracker
@@ -27,7 +39,7 @@ from torch import Tensor
 from weights import UNIFORM
 from worlds import World
 
-from pykeen_nonsampling import NonSamplingLoss, NonSamplingTrainingLoop
+from pykeen_nonsampling import NonSamplingLCWATrainingLoop, NonSamplingLoss, NonSamplingTrainingLoop
 from pykeen_nonsampling.losses import SoftmaxLoss
 from pykeen_nonsampling.training.messages import advise_smaller_scores
 
@@ -322,6 +334,17 @@ class TestLikePyKEEN:
 
 class TestMessages:
     """What the loop says."""
+
+    @pytest.mark.parametrize(("model", "warned"), [("TransE", True), ("DistMult", False)])
+    def test_low_precision_for_distances(
+        self, model: str, warned: bool, nations: Nations, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "medium")
+        kwargs: Any = dict(scoring_fct_norm=2) if model == "TransE" else {}
+        made = model_resolver.make(model, kwargs, triples_factory=nations.training, random_seed=0, loss=SoftmaxLoss())
+        loop = NonSamplingLCWATrainingLoop(model=made, triples_factory=nations.training)
+        loop.train(nations.training, num_epochs=20, use_tqdm=False)
+        assert ("too inaccurate for distances" in caplog.text) == warned
 
     def test_default_loss_is_replaced_and_logged_once(
         self, world: World, nations: Nations, caplog: pytest.LogCaptureFixture

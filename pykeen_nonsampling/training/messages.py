@@ -61,6 +61,17 @@ def warn_of_few_steps(num_epochs: int, batch_size: int, num_batches: int, start_
         )
 
 
+def warn_of_low_precision() -> None:
+    """Point out products that are too inaccurate for distances, whose squares are differences of larger numbers."""
+    precision = torch.get_float32_matmul_precision()
+    if precision == "medium":
+        logger.warning(
+            "float32_matmul_precision=%r rounds products to bfloat16, which is too inaccurate for distances. Use "
+            "torch.set_float32_matmul_precision('highest').",
+            precision,
+        )
+
+
 def warn_of_large_scores(scores: ScoreMoments, model: ERModel) -> None:
     """Point out scores so large that most of the training would be spent on shrinking them."""
     mean_square = scores.second.item() / float(scores.count)

@@ -21,6 +21,7 @@ from ..memory.task import Counts, Task
 from ..sweeps.choice import fastest_sweep
 from ..sweeps.problem import Sweep
 from .arguments import check_numbers
+from .messages import warn_of_low_precision
 
 if TYPE_CHECKING:
     from .loop import FactorizedTrainingLoop
@@ -100,6 +101,8 @@ def prepare(
         if loss.needs_scores:
             # refuses a factorization that has only another score than the model
             _ = factorization.own_scores
+            if factorization.family.is_distance:
+                warn_of_low_precision()
         loss.check_precision(dtype)
         weights = weigh_triples(loss, frequencies, dtype)
         sides = loop._sides(loss, weights, frequencies, targets)
