@@ -77,7 +77,7 @@ class PlainSweep:
         :param differentiate: whether the gradients are needed
         :return: the sum, and its gradients, if needed
         """
-        given, relations, answers = problem.given, problem.relations, problem.answers
+        given, answers = problem.given, problem.answers
         candidates, objective = problem.candidates, cast(Objective, problem.objective)
         products = self.products or products_for(given.device, given.dtype)
         gradients = zero_gradients(problem) if differentiate else None
@@ -86,11 +86,7 @@ class PlainSweep:
             counts = problem.side.index.answers.bincount(minlength=len(answers))
             total += add_norms(answers, counts, problem.norm_weight, None if gradients is None else gradients.answers)
         for block in self._divide(problem):
-            entity_ids, relation_ids = block.index.pairs.unbind(dim=-1)
-            x = torch.index_select(given, 0, entity_ids, out=self._rows("given", given, block))
-            y = relations
-            if not problem.form.by_relation:
-                y = torch.index_select(relations, 0, relation_ids, out=self._rows("relations", relations, block))
+            x, y = self._gather(problem, block)
             queries = self._queries(problem, block, x, y)
             moments = None
             if candidates is not None:
@@ -137,6 +133,15 @@ class PlainSweep:
         in_block = min(n, block_size(size.width, size.itemsize, size.device, self.memory_budget))
         blocks = QUERY_MATRICES * row * -(-in_block * size.num_queries // n)
         return SweepMemory(TRIPLE_BYTES * size.num_triples + QUERY_BYTES * size.num_queries, 0, blocks)
+
+    def _gather(self, problem: Problem, block: Block) -> tuple[Tensor, Tensor]:
+        """Gather the features of the given entities and relations of a block, unless its form takes all relations."""
+        given, relations = problem.given, problem.relations
+        entity_ids, relation_ids = block.index.pairs.unbind(dim=-1)
+        x = torch.index_select(given, 0, entity_ids, out=self._rows("given", given, block))
+        if problem.form.by_relation:
+            return x, relations
+        return x, torch.index_select(relations, 0, relation_ids, out=self._rows("relations", relations, block))
 
     def _queries(self, problem: Problem, block: Block, x: Tensor, y: Tensor) -> Tensor:
         """Compute the queries of a block."""

@@ -32,7 +32,7 @@ class ScoreSweep(PlainSweep):
 
     @override
     def __call__(self, problem: Problem, differentiate: bool) -> tuple[Tensor, Gradients | None]:
-        given, relations, answers = problem.given, problem.relations, problem.answers
+        given, answers = problem.given, problem.answers
         objective = cast(ScoreObjective, problem.objective)
         gradients = zero_gradients(problem) if differentiate else None
         total, row_of_scores = given.new_zeros(()), answers.new_empty(0, len(answers))
@@ -40,11 +40,7 @@ class ScoreSweep(PlainSweep):
             counts = problem.side.index.answers.bincount(minlength=len(answers))
             total += add_norms(answers, counts, problem.norm_weight, None if gradients is None else gradients.answers)
         for block in self._divide(problem):
-            entity_ids, relation_ids = block.index.pairs.unbind(dim=-1)
-            x = torch.index_select(given, 0, entity_ids, out=self._rows("given", given, block))
-            y = relations
-            if not problem.form.by_relation:
-                y = torch.index_select(relations, 0, relation_ids, out=self._rows("relations", relations, block))
+            x, y = self._gather(problem, block)
             queries = self._queries(problem, block, x, y)
             weights = problem.side.weights.take(block.queries, block.triples)
             scores = AllScores(
