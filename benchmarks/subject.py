@@ -95,7 +95,7 @@ def make_loop(
         closed = dict(negative_weight=NEGATIVE_WEIGHT, regularization_weight=0.0)
         loss = NonSamplingLoss(**closed if training_loop is NonSamplingTrainingLoop else {})
     model = make_model(name, triples_factory, dim, loss=loss)
-    return training_loop(model=model, triples_factory=triples_factory, start_epochs=0, **OPTIMIZER)
+    return training_loop(model=model, triples_factory=triples_factory, **OPTIMIZER)
 
 
 def time_batches(

@@ -221,21 +221,22 @@ def register_identity() -> None:
     activation_resolver.register(nn.Identity, raise_on_conflict=False)
 
 
-# PyKEEN 1.11.1 makes the model of a pipeline before the training loop sees anything, even if there is no memory for it.
-# Proposal: a training loop that is asked before.
+# PyKEEN 1.11.1 makes the model of a pipeline before the training loop sees anything, even if there is no memory for it, and
+# the optimizer, which depends on graph and model, too.
+# Proposal: a training loop class that is asked before.
 
 
-def before_models(module: ModuleType, check: Callable[..., None]) -> None:
-    """Call a function before pipelines make a model, with the same arguments.
+def before(module: ModuleType, name: str, complete: Callable[..., Mapping[str, Any]]) -> None:
+    """Let a function see the arguments of another one before it is called.
 
-    :param module: the module of pipelines
-    :param check: the function, which may refuse the model
+    :param module: the module of the other function
+    :param name: its name
+    :param complete: gets the arguments, and returns those that it changes; it may refuse them
     """
-    build = module._build_model_helper
+    function = getattr(module, name)
 
-    @functools.wraps(build)
-    def check_and_build(**kwargs: Any) -> Any:
-        check(**kwargs)
-        return build(**kwargs)
+    @functools.wraps(function)
+    def wrapper(**kwargs: Any) -> Any:
+        return function(**{**kwargs, **complete(**kwargs)})
 
-    module._build_model_helper = check_and_build  # type: ignore[attr-defined]
+    setattr(module, name, wrapper)

@@ -43,7 +43,7 @@ def wrap_pipeline(module: ModuleType) -> None:
     from pykeen.models import Model
 
     from .checkpoints import prepare
-    from .defaults import check_size, complete, difference
+    from .defaults import check_size, complete, complete_optimization, difference
     from .distributed.group import Group
     from .memory.room import known_room
     from .recording import RecordedResult
@@ -52,13 +52,23 @@ def wrap_pipeline(module: ModuleType) -> None:
 
     running: ContextVar[Mapping[str, Any] | None] = ContextVar("running", default=None)
 
-    def check(**kwargs: Any) -> None:
+    def check_model(**kwargs: Any) -> Mapping[str, Any]:
         arguments = running.get()
         if arguments is not None:
             room = check_size(arguments, kwargs["model"], kwargs["model_kwargs"], kwargs["training_triples_factory"])
             known_room.set(room)
+        return {}
 
-    before_models(module, check)
+    def choose_optimizer(**kwargs: Any) -> Mapping[str, Any]:
+        arguments = running.get()
+        if arguments is None:
+            return {}
+        added = complete_optimization(arguments, kwargs["model_instance"], kwargs["training"])
+        derived.set({**derived.get(), **added})
+        return added
+
+    before(module, "_build_model_helper", check_model)
+    before(module, "_handle_training_loop", choose_optimizer)
 
     def run(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> Any:
         completed = complete(without_command_line_defaults(kwargs))
@@ -127,7 +137,7 @@ def if_possible(action: Callable[[ModuleType], object]) -> Callable[[ModuleType]
 
 try:
     from . import losses  # noqa: F401
-    from ._compat import before_models, register_identity, when_imported, without_command_line_defaults
+    from ._compat import before, register_identity, when_imported, without_command_line_defaults
     from .datasets import AllEntities, SyntheticGraph
 except Exception as error:
     # without these names, PyKEEN leaves out the entry points

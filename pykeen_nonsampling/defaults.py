@@ -42,11 +42,15 @@ from .memory.room import Room, check_model
 from .training import FactorizedTrainingLoop, NonSamplingLCWATrainingLoop, NonSamplingTrainingLoop
 from .training.arguments import check_negative_sampler
 
-#: Large steps at first, which a full batch allows, and small ones at the end. PyKEEN's default for Adam is 0.001.
+#: Adam's learning rates for steps on the whole graph: large ones at first, and small ones at the end. PyKEEN's is 0.001.
 LEARNING_RATE: Mapping[type[TrainingLoop[Any]], float] = {
     NonSamplingTrainingLoop: 0.02,
     NonSamplingLCWATrainingLoop: 0.05,
 }
+
+#: Adagrad's learning rate for mini-batches of a loss that sees every score. In each step, every entity is a candidate,
+#: mostly with a tiny gradient: Adam makes a whole step of it, while Adagrad remembers the larger ones.
+ADAGRAD_LEARNING_RATE = 0.1
 
 #: What a model needs for a factorization, where PyKEEN's defaults leave it without one
 REQUIRED: Mapping[type[Model], Mapping[str, Any]] = {
@@ -88,9 +92,16 @@ def is_ours(training_loop: str | type[TrainingLoop[Any]] | None) -> bool:
     return issubclass(training_loop_resolver.lookup(training_loop), FactorizedTrainingLoop)
 
 
-def learning_rate(training_loop: type[TrainingLoop[Any]]) -> float:
-    """Return the learning rate of a training loop, or of the one that it is derived from."""
-    return next(rate for cls, rate in LEARNING_RATE.items() if issubclass(training_loop, cls))
+def optimization(training_loop: type[TrainingLoop[Any]], needs_scores: bool) -> tuple[str, float]:
+    """Choose an optimizer and its learning rate.
+
+    :param training_loop: the class of the training loop
+    :param needs_scores: whether its loss sees every score
+    :return: the name of the optimizer, and the learning rate
+    """
+    if needs_scores:
+        return "Adagrad", ADAGRAD_LEARNING_RATE
+    return "Adam", next(rate for cls, rate in LEARNING_RATE.items() if issubclass(training_loop, cls))
 
 
 def required_kwargs(model: type[Model]) -> dict[str, Any]:
@@ -106,9 +117,9 @@ def model_defaults(model: type[Model]) -> dict[str, Any]:
 def complete(kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Fill in what :func:`pykeen.pipeline.pipeline` should get for one of this package's training loops.
 
-    This is the loss, parameters of the model, the whole graph as batch, and, unless any of them is configured, optimizer
-    and learning rate schedule. A cosine schedule ends with the last epoch, unless told otherwise. Given arguments are kept.
-    For other training loops, nothing changes.
+    This is the loss, parameters of the model, and the whole graph as batch. A cosine schedule ends with the last epoch,
+    unless told otherwise. Given arguments are kept. For other training loops, nothing changes. The optimizer depends on the
+    graph, cf. :func:`complete_optimization`.
 
     :param kwargs: the keyword arguments of a pipeline
     :return: the completed ones
@@ -117,16 +128,37 @@ def complete(kwargs: Mapping[str, Any]) -> dict[str, Any]:
     if not is_ours(kwargs.get("training_loop")):
         return dict(kwargs)
     training_kwargs = {"batch_size": None, **(kwargs.get("training_kwargs") or {})}
-    completed = complete_model(complete_loss({**kwargs, "training_kwargs": training_kwargs}))
-    epochs = completed.get("epochs") or training_kwargs.get("num_epochs")
-    if any(completed.get(name) for name in OPTIMIZATION):
-        return _complete_schedule(completed, epochs)
-    lr = learning_rate(training_loop_resolver.lookup(kwargs["training_loop"]))
-    completed |= {"optimizer": "Adam", "optimizer_kwargs": dict(lr=lr)}
-    if epochs and completed.get("stopper") in (None, "nop"):
+    return _complete_schedule(complete_model(complete_loss({**kwargs, "training_kwargs": training_kwargs})))
+
+
+def complete_optimization(kwargs: Mapping[str, Any], model: Model, factory: CoreTriplesFactory) -> dict[str, Any]:
+    """Choose optimizer and learning rate schedule, unless any of them is configured.
+
+    They depend on the loss: with one that sees every score, an epoch has many steps, and otherwise a single one.
+
+    :param kwargs: the completed keyword arguments of a pipeline
+    :param model: its model
+    :param factory: the training triples
+    :return: the arguments to add
+    """
+    if any(kwargs.get(name) for name in OPTIMIZATION):
+        return {}
+    training_loop: Any = training_loop_resolver.lookup(kwargs["training_loop"])
+    label_smoothing = (kwargs.get("training_kwargs") or {}).get("label_smoothing", 0.0)
+    loop_kwargs = kwargs.get("training_loop_kwargs") or {}
+    loss = training_loop.find_loss(model, factory, label_smoothing, **loop_kwargs)
+    # after a start, Adagrad's first steps, which are its largest, would undo it
+    optimizer, lr = optimization(training_loop, loss.needs_scores and not loop_kwargs.get("start_epochs"))
+    added: dict[str, Any] = {"optimizer": optimizer, "optimizer_kwargs": dict(lr=lr)}
+    if _epochs(kwargs) and kwargs.get("stopper") in (None, "nop"):
         # with an early stopper, the last epoch is not known beforehand
-        completed |= {"lr_scheduler": "CosineAnnealingLR", "lr_scheduler_kwargs": dict(T_max=epochs)}
-    return completed
+        added |= {"lr_scheduler": "CosineAnnealingLR", "lr_scheduler_kwargs": dict(T_max=_epochs(kwargs))}
+    return added
+
+
+def _epochs(kwargs: Mapping[str, Any]) -> int | None:
+    """Return the number of epochs of a pipeline, if it is set."""
+    return kwargs.get("epochs") or (kwargs.get("training_kwargs") or {}).get("num_epochs")
 
 
 def check_size(
@@ -157,14 +189,14 @@ def check_size(
     )
 
 
-def _complete_schedule(kwargs: dict[str, Any], epochs: int | None) -> dict[str, Any]:
+def _complete_schedule(kwargs: dict[str, Any]) -> dict[str, Any]:
     """Let a cosine schedule end with the last epoch, unless the user says when."""
     scheduler, scheduler_kwargs = kwargs.get("lr_scheduler"), kwargs.get("lr_scheduler_kwargs") or {}
-    if scheduler is None or not epochs or scheduler_kwargs.get("T_max") is not None:
+    if scheduler is None or not _epochs(kwargs) or scheduler_kwargs.get("T_max") is not None:
         return kwargs
     if not issubclass(lr_scheduler_resolver.lookup(scheduler), CosineAnnealingLR):
         return kwargs
-    return {**kwargs, "lr_scheduler_kwargs": {**scheduler_kwargs, "T_max": epochs}}
+    return {**kwargs, "lr_scheduler_kwargs": {**scheduler_kwargs, "T_max": _epochs(kwargs)}}
 
 
 def difference(completed: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

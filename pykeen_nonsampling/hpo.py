@@ -19,7 +19,7 @@ from pykeen.training import training_loop_resolver
 from pykeen.triples import CoreTriplesFactory
 from pykeen.utils import resolve_device
 
-from .defaults import OPTIMIZATION, complete_loss, complete_model, is_ours
+from .defaults import OPTIMIZATION, complete_loss, complete_model, is_ours, optimization
 from .factorizations import Family, NotDecomposableError
 from .free import free_memory
 from .graph.frequencies import Frequencies
@@ -34,8 +34,11 @@ logger = logging.getLogger(__name__)
 #: The losses worth a search, by the names that PyKEEN knows them by
 LOSSES = ("nonsampling", "softmax")
 
-#: Adam's learning rates for one step per epoch, with a cosine schedule; the default is in their middle
-LEARNING_RATES: Mapping[str, Any] = {"type": float, "low": 0.005, "high": 0.1, "log": True}
+#: The learning rates to search for each optimizer that is a default, with a cosine schedule
+LEARNING_RATES: Mapping[str, Mapping[str, Any]] = {
+    "Adam": {"type": float, "low": 0.005, "high": 0.1, "log": True},
+    "Adagrad": {"type": float, "low": 0.02, "high": 0.5, "log": True},
+}
 
 #: More features than this are not searched, even if they fit: time and memory grow with their square
 WIDEST = 2048
@@ -123,13 +126,13 @@ def complete_study(kwargs: Mapping[str, Any]) -> dict[str, Any]:
     family = _limit_study(completed, training_loop, model, factory, loss)
     if not isinstance(loss, FactorizedLoss):
         # PyKEEN's own, for which it has ranges
-        return _complete_optimization(completed)
+        return _complete_optimization(completed, optimization(training_loop, needs_scores=True)[0])
     if isinstance(loss, AutomaticLoss):
         loss = choose_loss(Frequencies.of(factory), training_loop.closed_world)(**loss.kwargs)
         completed["loss"] = loss_resolver.normalize_inst(loss)
     ranges = loss_ranges(training_loop, loss, factory, family)
     _add_ranges(completed, "loss", {name: space for name, space in ranges.items() if name not in loss_kwargs})
-    return _complete_optimization(completed)
+    return _complete_optimization(completed, optimization(training_loop, loss.needs_scores)[0])
 
 
 def _limit_study(
@@ -191,11 +194,11 @@ def _add_ranges(completed: dict[str, Any], part: str, ranges: Mapping[str, Any])
     completed[name] = {**ranges, **(completed.get(name) or {})}
 
 
-def _complete_optimization(completed: dict[str, Any]) -> dict[str, Any]:
+def _complete_optimization(completed: dict[str, Any], optimizer: str) -> dict[str, Any]:
     """Fill in optimizer and schedule, unless any of them is configured."""
     if any(completed.get(name) for name in (*OPTIMIZATION, *(f"{x}_ranges" for x in OPTIMIZATION if x.endswith("kwargs")))):
         return completed
-    completed |= {"optimizer": "Adam", "optimizer_kwargs_ranges": dict(lr=LEARNING_RATES)}
+    completed |= {"optimizer": optimizer, "optimizer_kwargs_ranges": dict(lr=LEARNING_RATES[optimizer])}
     if completed.get("stopper") in (None, "nop"):
         # not searched, since it is given; each trial replaces None by its own number of epochs
         completed |= {"lr_scheduler": "CosineAnnealingLR", "lr_scheduler_kwargs": dict(T_max=None)}

@@ -28,10 +28,6 @@ class RecordedResult(PipelineResult):
         model_kwargs = configuration.get("model_kwargs")
         if isinstance(model_kwargs, Mapping) and "loss" in model_kwargs:
             configuration["model_kwargs"] = {**model_kwargs, "loss": loss}
-        run = getattr(result.training_loop, "_run", None)
-        if run is not None and run.start_epochs:
-            given = configuration.get("training_loop_kwargs") or {}
-            configuration["training_loop_kwargs"] = {**given, "start_epochs": run.start_epochs}
         return cls(**{**values, "configuration": configuration})
 
     def _get_results(self) -> Mapping[str, Any]:

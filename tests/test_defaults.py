@@ -13,8 +13,8 @@ from pykeen.datasets import Nations
 from pykeen.models import ERModel, model_resolver
 from pykeen.pipeline import pipeline
 
-from pykeen_nonsampling import NonSamplingLCWATrainingLoop, NonSamplingLoss, defaults
-from pykeen_nonsampling.defaults import REQUIRED, SUITABLE, complete, difference, learning_rate
+from pykeen_nonsampling import NonSamplingLoss, defaults
+from pykeen_nonsampling.defaults import REQUIRED, SUITABLE, complete, difference
 from pykeen_nonsampling.factorizations import factorize
 
 NAMES: dict[str, Any] = dict(dataset="nations", model="TransE", training_loop="nonsamplinglcwa", epochs=30)
@@ -27,10 +27,6 @@ class TestComplete:
             model_kwargs=dict(scoring_fct_norm=2),
             loss="automatic",
             training_kwargs=dict(batch_size=None),
-            optimizer="Adam",
-            optimizer_kwargs=dict(lr=learning_rate(NonSamplingLCWATrainingLoop)),
-            lr_scheduler="CosineAnnealingLR",
-            lr_scheduler_kwargs=dict(T_max=30),
         )
 
     def test_is_pure(self) -> None:
@@ -70,6 +66,34 @@ class TestComplete:
         assert difference(NAMES, NAMES) == {}
 
 
+class TestOptimization:
+    """It depends on the loss, which may be derived from the graph."""
+
+    @pytest.mark.parametrize(
+        ("kwargs", "optimizer"),
+        [
+            (dict(training_loop="nonsampling"), ("Adam", 0.02)),
+            (dict(loss="nonsampling"), ("Adam", 0.05)),
+            (dict(), ("Adagrad", 0.1)),
+            (dict(loss="crossentropy"), ("Adagrad", 0.1)),
+            (dict(training_loop_kwargs=dict(start_epochs=3)), ("Adam", 0.05)),
+            # only the squared loss has targets to smooth
+            (dict(training_kwargs=dict(label_smoothing=0.1)), ("Adam", 0.05)),
+            (dict(optimizer="SGD", optimizer_kwargs=dict(lr=0.01)), ("SGD", 0.01)),
+        ],
+        ids=str,
+    )
+    def test_follows_from_the_loss(self, kwargs: dict[str, Any], optimizer: tuple[str, float]) -> None:
+        configuration = pipeline(**{**NAMES, **kwargs}, random_seed=0, use_tqdm=False).configuration
+        assert (configuration["optimizer"], configuration["optimizer_kwargs"]["lr"]) == optimizer
+        assert (configuration.get("lr_scheduler") == "CosineAnnealingLR") == ("optimizer" not in kwargs)
+
+    def test_follows_from_the_graph(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("pykeen_nonsampling.losses.automatic.MOST_SCORES", 10)
+        configuration = pipeline(**NAMES, random_seed=0, use_tqdm=False).configuration
+        assert (configuration["optimizer"], configuration["loss"]) == ("Adam", "nonsampling")
+
+
 class TestModels:
     @pytest.mark.parametrize("model", REQUIRED, ids=lambda cls: cls.__name__)
     def test_requirements_are_what_a_factorization_needs(self, model: Any) -> None:
@@ -89,13 +113,12 @@ def test_one_line_tells_everything(caplog: pytest.LogCaptureFixture) -> None:
         warnings.simplefilter("always")
         pipeline(**{**NAMES, "dataset": "umls"}, random_seed=0, use_tqdm=False)
     records = [record for record in caplog.records if record.name.startswith("pykeen_nonsampling")]
-    record, start = records
-    assert "Started with 100 epochs of the squared loss" in start.getMessage()
-    assert record.levelno == start.levelno == logging.INFO
+    (record,) = records
+    assert record.levelno == logging.INFO
     for part in (
         "loss='softmax'",
         "model_kwargs={'scoring_fct_norm': 2}",
-        "optimizer='Adam'",
+        "optimizer='Adagrad'",
         "lr_scheduler_kwargs={'T_max': 30}",
         "loss_kwargs={'scale': 6.0, ",
     ):

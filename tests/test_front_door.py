@@ -16,7 +16,7 @@ from pykeen.nn.modules import TransEInteraction
 from pykeen.pipeline import pipeline, pipeline_from_config
 
 from pykeen_nonsampling import NonSamplingLoss, NonSamplingTrainingLoop
-from pykeen_nonsampling.defaults import learning_rate
+from pykeen_nonsampling.defaults import optimization
 
 FREE = dict(entity_constrainer=None, regularizer=None)
 SETTINGS: dict[str, Any] = dict(
@@ -66,7 +66,8 @@ def test_names_are_enough(training_loop: str, model: str, mrr: float) -> None:
         random_seed=0,
         use_tqdm=False,
     )
-    assert result.configuration["optimizer_kwargs"]["lr"] == learning_rate(type(result.training_loop))
+    name, lr = optimization(type(result.training_loop), result.model.loss.needs_scores)
+    assert (result.configuration["optimizer"], result.configuration["optimizer_kwargs"]["lr"]) == (name, lr)
     assert result.configuration["lr_scheduler_kwargs"] == {"T_max": 100}
     assert result.get_metric("mrr") > mrr
 
@@ -94,7 +95,8 @@ def test_no_schedule_with_an_early_stopper() -> None:
         use_tqdm=False,
         random_seed=0,
     )
-    assert result.configuration["optimizer_kwargs"]["lr"] == learning_rate(type(result.training_loop))
+    name, lr = optimization(type(result.training_loop), result.model.loss.needs_scores)
+    assert (result.configuration["optimizer"], result.configuration["optimizer_kwargs"]["lr"]) == (name, lr)
     assert "lr_scheduler" not in result.configuration
 
 

@@ -16,7 +16,7 @@ from pykeen.pipeline.api import PipelineResult
 from pykeen.trackers import PythonResultTracker
 from pykeen.utils import flatten_dictionary
 
-from pykeen_nonsampling.defaults import learning_rate
+from pykeen_nonsampling.defaults import optimization
 from pykeen_nonsampling.recording import RecordedResult
 
 NAMES: dict[str, Any] = dict(dataset="nations", model="TransE", training_loop="nonsamplinglcwa", epochs=30)
@@ -41,14 +41,13 @@ class TestRecords:
         assert kwargs["regularization_weight"] > 0
         loss = "nonsampling" if result.training_loop.closed_world else "softmax"
         assert result.configuration["loss"] == tracker.configuration["loss"] == loss
-        start = {} if loss == "nonsampling" else dict(start_epochs=100)
-        assert (result.configuration.get("training_loop_kwargs") or {}) == start
         assert result.configuration["loss_kwargs"] == tracker.configuration["loss_kwargs"] == kwargs
         assert result.configuration["model_kwargs"]["loss"] is result.model.loss
         result.save_to_directory(tmp_path)
         content = json.loads((tmp_path / "results.json").read_text())
         assert content["configuration"]["loss_kwargs"] == kwargs
-        assert content["configuration"]["optimizer_kwargs"]["lr"] == learning_rate(type(result.training_loop))
+        _, lr = optimization(type(result.training_loop), result.model.loss.needs_scores)
+        assert content["configuration"]["optimizer_kwargs"]["lr"] == lr
         assert content["losses"] == result.losses
 
     def test_repeated_run_gives_the_same_losses(self, run: tuple[Any, PythonResultTracker], tmp_path: Path) -> None:

@@ -107,7 +107,8 @@ class TestSuggestions:
         for name, value in choice.loss_kwargs.items():
             assert ranges[name]["low"] <= value <= ranges[name]["high"]
         assert SHARES["low"] <= choice.share <= SHARES["high"]
-        assert LEARNING_RATES["low"] <= choice.learning_rate <= LEARNING_RATES["high"]
+        rates = LEARNING_RATES[searched.configure(choice, LAST)["optimizer"]]
+        assert rates["low"] <= choice.learning_rate <= rates["high"]
 
 
 class TestSteps:

@@ -59,7 +59,7 @@ def estimate_pace(
     """
     kwargs: dict[str, Any] = {**model_kwargs, **({} if loss is None else {"loss": loss})}
     made: Any = model(triples_factory=factory, random_seed=0, **kwargs)
-    loop = _sampling(training_loop)(model=made, triples_factory=factory, optimizer="Adam", start_epochs=0)
+    loop = _sampling(training_loop)(model=made, triples_factory=factory, optimizer="Adam")
     if loss is not None:
         # also if it is the model's default, which the loop replaces
         made.loss = loss

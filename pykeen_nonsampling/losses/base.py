@@ -129,9 +129,6 @@ class FactorizedLoss(PointwiseLoss, ABC):
     #: Whether the objective sees every score, and not only moments of them
     needs_scores: ClassVar[bool] = False
 
-    #: The number of epochs with the squared loss to start with, unless the user sets it
-    start_epochs: ClassVar[int] = 0
-
     #: Whether the weight of an answer is that of its whole query, negatives included
     weighs_queries: ClassVar[bool] = False
 

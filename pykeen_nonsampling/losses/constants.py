@@ -34,8 +34,8 @@ CONSTANTS: Mapping[str, Mapping[Family | None, float]] = {
     "duality": {None: 0.0, Family.FULL_MATRIX: 0.12},
     # what scores are multiplied with before a softmax, so that an answer that stands out as with the squared loss wins
     "scale of the softmax loss": {None: 10.0, Family.SQUARED_DISTANCE: 6.0},
-    # the weight of a triple's vectors, relative to its score and with 10,000 candidates
-    "regularization of the softmax loss": {None: 0.045, Family.FULL_MATRIX: 0.0, Family.TRANSLATION: 0.0},
+    # the weight of a triple's vectors, relative to its score and with 2,000 candidates or more
+    "regularization of the softmax loss": {None: 0.05, Family.FULL_MATRIX: 0.0, Family.TRANSLATION: 0.0},
     # the same for a triple's query and answer
     "duality of the softmax loss": {None: 0.0, Family.FULL_MATRIX: 0.08},
 }

@@ -120,7 +120,6 @@ class SoftmaxLoss(FactorizedLoss):
 
     weighs_queries: ClassVar[bool] = True
     needs_scores: ClassVar[bool] = True
-    start_epochs: ClassVar[int] = 100
 
     def __init__(self, scale: float | None = None, filtered: bool = False, **kwargs: Any):
         r"""Initialize the loss.
@@ -145,8 +144,8 @@ class SoftmaxLoss(FactorizedLoss):
         self, graph: Numbers, family: Family, closed_world: bool, num_features: float = math.inf
     ) -> dict[str, float]:
         scale = constant("scale of the softmax loss", family)
-        # the more candidates there are, the more an answer costs
-        factor = scale * (graph.num_entities / 1e4) ** (1 / 3)
+        # the fewer candidates there are, the less an answer costs
+        factor = scale * min(1.0, (graph.num_entities / 2000) ** 0.5)
         return {
             "scale": scale,
             "query_weight": 1.0,

@@ -111,7 +111,7 @@ class Task:
     scores: bool = False
     #: whether the norms of vectors are part of the loss
     regularized: bool = True
-    #: the number of tensors, as large as all parameters, that the optimizer keeps: those of Adam
+    #: the number of tensors, as large as all parameters, that the optimizer keeps: two of Adam, one of Adagrad
     optimizer_copies: int = 2
 
     @classmethod
@@ -130,6 +130,7 @@ class Task:
             weighted=by_entity or bool(as_exponent(loss.candidate_weight) and not closed_world),
             scores=loss.needs_scores,
             regularized=bool(loss.regularization_weight),
+            optimizer_copies=1 if loss.needs_scores else 2,
         )
 
     def with_optimizer(self, optimizer: torch.optim.Optimizer) -> Task:

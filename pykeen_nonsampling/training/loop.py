@@ -29,7 +29,7 @@ from ..distributed.model import shard_model
 from ..distributed.placement import Placement, Sharded
 from ..distributed.shards import TriplesShard
 from ..factorizations import Factorization, Family, Weights
-from ..factorizations.features import Features, Vectors, features, represent
+from ..factorizations.features import Features, Vectors, factorize_model, features, represent
 from ..free import check_memory_budget
 from ..graph.batches import Batch, Batches
 from ..graph.frequencies import Frequencies
@@ -50,8 +50,9 @@ from .start import remove_start, start_squared
 
 logger = logging.getLogger(__name__)
 
-#: The number of queries in a step with a loss that sees every score, if the user does not set the batch size
-QUERIES_PER_STEP = 1000
+#: With a loss that sees every score, unless the user sets the batch size: the number of queries in a step, at least and at
+#: most, and the number of steps in an epoch in between
+FEWEST_QUERIES, MOST_QUERIES, STEPS_PER_EPOCH = 100, 1000, 20
 
 #: Whether the user has chosen the loss of the model that a training loop is created for, also if it is the model's default
 loss_is_given: ContextVar[bool] = ContextVar("loss_is_given", default=False)
@@ -100,7 +101,7 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
         factorization: HintOrType[Factorization] = None,
         factorization_kwargs: OptionalKwargs = None,
         memory_budget: int | None = None,
-        start_epochs: int | None = None,
+        start_epochs: int = 0,
         negative_sampler: HintOrType[NegativeSampler] = None,
         negative_sampler_kwargs: OptionalKwargs = None,
         **kwargs: Any,
@@ -114,8 +115,7 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
         :param memory_budget: >0, the number of bytes for intermediate results, in addition to parameters, gradients and the
             state of the optimizer. The result is the same for any number. Defaults to a quarter of the free memory.
         :param start_epochs: ≥0, for a loss that sees every score: the number of epochs with the squared loss to start with.
-            They are cheap, and bring vectors close to where the others would take long to get. By default, 100 for the
-            softmax loss, and none for PyKEEN's.
+            They are cheap, and bring vectors close to where the others would take long to get.
         :param negative_sampler: refused: there is nothing to sample
         :param negative_sampler_kwargs: refused for the same reason
         :param kwargs: additional keyword-based parameters passed to :class:`pykeen.training.TrainingLoop`
@@ -124,7 +124,7 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
         check_memory_budget(memory_budget)
         super().__init__(triples_factory=triples_factory, **kwargs)
         self.memory_budget = memory_budget
-        self.start_epochs = None if start_epochs is None else as_integer("start_epochs", start_epochs, 200, least=0)
+        self.start_epochs = as_integer("start_epochs", start_epochs, 200, least=0)
         #: whether this is the start of another training, which tells of itself
         self._is_start = False
         self.factorization = factorization
@@ -137,10 +137,7 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
             shard_model(self.model, triples_factory.sharding)
             self._sharded = Sharded(triples_factory.sharding)
             self._sharded.check_arguments(loss_weighter=self.loss_weighter)
-        if type(self.model.loss) is self.model.loss_default and not loss_is_given.get():
-            # which the user did not ask for
-            self.model.loss = AutomaticLoss()
-        check_loss(type(self.model.loss), self.closed_world)
+        self._give_loss(self.model)
 
     @property
     def num_entities(self) -> int:
@@ -190,7 +187,7 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
             "target": [side.target for side in batch.sides],
             "weights": describe_weights(run.weights, batch.sides, sharding),
             "batch_size": self._training_kwargs.get("batch_size") or len(batch),
-            "start_epochs": run.start_epochs,
+            "start_epochs": self.start_epochs,
         }
 
     def _align_random_numbers(self, group: Group) -> None:
@@ -228,6 +225,43 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
         :param target: the end that the user has chosen
         :return: the ends
         """
+
+    @classmethod
+    def _give_loss(cls, model: ERModel) -> None:
+        """Replace a loss that the user did not ask for, and refuse one that cannot be computed."""
+        if type(model.loss) is model.loss_default and not loss_is_given.get():
+            model.loss = AutomaticLoss()
+        check_loss(type(model.loss), cls.closed_world)
+
+    @classmethod
+    def find_loss(
+        cls,
+        model: ERModel,
+        triples_factory: CoreTriplesFactory,
+        label_smoothing: float = 0.0,
+        factorization: HintOrType[Factorization] = None,
+        factorization_kwargs: OptionalKwargs = None,
+        **_kwargs: Any,
+    ) -> FactorizedLoss:
+        """Find out which loss a model would be trained with.
+
+        :param model: the model
+        :param triples_factory: the training triples
+        :param label_smoothing: the label smoothing
+        :param factorization: as for the training loop
+        :param factorization_kwargs: as for the training loop
+        :return: the loss
+        """
+        cls._give_loss(model)
+        made = factorize_model(model, factorization, factorization_kwargs)
+        return resolve_loss(
+            model.loss,
+            Counts.of(triples_factory),
+            made.family,
+            cls.closed_world,
+            label_smoothing=label_smoothing,
+            has_scores=made.has_own_scores,
+        )
 
     @classmethod
     def plan_task(cls, loss: Any, family: Family, counts: Counts, inverse: bool = False, target: Any = None) -> Task:
@@ -268,13 +302,14 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
         if kwargs.get("batch_size") is None:
             kwargs["batch_size"] = len(whole)
             if self._run.loss.needs_scores:
-                kwargs["batch_size"] = max(1, len(whole) * QUERIES_PER_STEP // max(QUERIES_PER_STEP, whole.num_queries))
+                queries = max(FEWEST_QUERIES, min(MOST_QUERIES, whole.num_queries // STEPS_PER_EPOCH))
+                kwargs["batch_size"] = max(1, len(whole) * queries // max(queries, whole.num_queries))
         num_batches = len(Batches(whole, kwargs["batch_size"], drop_last=False))
         if num_batches == 1:
             # the bar over epochs is enough
             kwargs["use_tqdm_batch"] = False
         self._sub_batch_size = kwargs.get("sub_batch_size")
-        warn_of_few_steps(kwargs["num_epochs"], kwargs["batch_size"], num_batches, self._run.start_epochs)
+        warn_of_few_steps(kwargs["num_epochs"], kwargs["batch_size"], num_batches, self.start_epochs)
         try:
             with _compat.cheap_garbage_collection() as self._hide_from_collector, _compat.quiet_schedulers():
                 losses = super()._train(triples_factory=triples_factory, **_compat.with_gradient_clipping(**kwargs))
@@ -292,8 +327,8 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
     @override
     def _train_epoch(self, **kwargs: Any) -> float:  # type: ignore[override]
         placement = self._run.placement
-        if self._run.start_epochs and not self.losses_per_epochs:
-            start_squared(self, self._factory, self._run.start_epochs)
+        if self.start_epochs and not self.losses_per_epochs:
+            start_squared(self, self._factory, self.start_epochs)
         if not self._aligned:
             placement.group.share(*(x.data for x in (*placement.common_parameters(self.model), *self.model.buffers())))
             self._aligned = True

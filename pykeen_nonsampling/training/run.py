@@ -46,8 +46,6 @@ class Run:
     sweep: Sweep
     #: the number of bytes that this may take; none, if there is no need for a limit
     memory_budget: int | None
-    #: the number of epochs with the squared loss to start with
-    start_epochs: int
 
 
 def prepare(
@@ -115,7 +113,6 @@ def prepare(
         batch=placement.batch(sides),
         sweep=placement.divide_sweep(fastest_sweep(room.memory_budget, loss.needs_scores)),
         memory_budget=room.memory_budget,
-        start_epochs=loss.start_epochs if loop.start_epochs is None else loop.start_epochs,
     )
 
 

@@ -17,7 +17,7 @@ from pykeen.hpo.hpo import suggest_kwargs
 from pykeen.losses import loss_resolver
 from pykeen.models import Model, model_resolver
 
-from ..defaults import learning_rate, model_defaults
+from ..defaults import model_defaults, optimization
 from ..factorizations import Family
 from ..free import free_memory
 from ..graph.frequencies import Frequencies
@@ -109,6 +109,8 @@ class Space:
         self.settings: dict[str, Any] = dict(
             model=list(self.classes), dim=dimension, epochs=epochs, seed=seed, loss=self.losses, graph=dict(graph.reference)
         )
+        # which the names of parameters contain
+        self.settings["optimizer"] = [_optimizer(loss) for loss in self.losses]
         memory = free_memory(torch.device("cpu")) // 2
         #: the largest dimension of each model that fits the memory
         self.dimensions: dict[str, int] = {}
@@ -145,13 +147,14 @@ class Space:
         """Return the parameters of a trial with the defaults of a model."""
         frequencies = Frequencies.of(self.graph.datasets[False].training)
         loss = choose_loss(frequencies, closed_world=False)
-        return dict(
-            model=model,
-            loss=loss_resolver.normalize_cls(loss),
-            create_inverse_triples=False,
-            share=1.0,
-            lr=learning_rate(NonSamplingLCWATrainingLoop),
-        )
+        optimizer, lr = optimization(NonSamplingLCWATrainingLoop, loss.needs_scores)
+        return {
+            "model": model,
+            "loss": loss_resolver.normalize_cls(loss),
+            "create_inverse_triples": False,
+            "share": 1.0,
+            f"lr of {optimizer}": lr,
+        }
 
     def suggest(self, trial: optuna.Trial, default: bool) -> Choice:
         """Choose the parameters of a trial.
@@ -164,7 +167,9 @@ class Space:
         loss = trial.suggest_categorical("loss", self.losses)
         inverse = trial.suggest_categorical("create_inverse_triples", [False, True])
         share = trial.suggest_float("share", SHARES["low"], SHARES["high"], log=True)
-        lr = trial.suggest_float("lr", LEARNING_RATES["low"], LEARNING_RATES["high"], log=True)
+        optimizer = _optimizer(loss)
+        rates = LEARNING_RATES[optimizer]
+        lr = trial.suggest_float(f"lr of {optimizer}", rates["low"], rates["high"], log=True)
         family = self.families[model]
         ranges = {} if default else self.ranges[loss, family]
         # the ranges depend on the family, so each has parameters of its own
@@ -197,7 +202,8 @@ class Space:
         """Change the numbers among the parameters of a trial, each within its range."""
         params = dict(trial.params)
         prefix = _prefix(params["loss"], self.families[params["model"]])
-        spaces = {"share": SHARES, "lr": LEARNING_RATES}
+        optimizer = _optimizer(params["loss"])
+        spaces = {"share": SHARES, f"lr of {optimizer}": LEARNING_RATES[optimizer]}
         for name, space in self.ranges[params["loss"], self.families[params["model"]]].items():
             spaces[f"{prefix}.{name}"] = space
             # derived, if the trial has the defaults
@@ -230,7 +236,7 @@ class Space:
             training_loop="nonsamplinglcwa",
             loss=choice.loss,
             loss_kwargs=dict(choice.loss_kwargs),
-            optimizer="Adam",
+            optimizer=_optimizer(choice.loss),
             optimizer_kwargs=dict(lr=choice.learning_rate),
             lr_scheduler="CosineAnnealingLR",
             lr_scheduler_kwargs=dict(T_max=epochs),
@@ -238,6 +244,12 @@ class Space:
             evaluator="factorized",
             random_seed=self.seed,
         )
+
+
+def _optimizer(loss: str) -> str:
+    """Name the optimizer that suits a loss."""
+    cls: Any = loss_resolver.lookup(loss)
+    return optimization(NonSamplingLCWATrainingLoop, cls.needs_scores)[0]
 
 
 def _prefix(loss: str, family: Family) -> str:
