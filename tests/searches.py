@@ -25,6 +25,7 @@ def add(
     model: str = "DistMult",
     share: float = 1.0,
     state: TrialState | None = None,
+    seed: int = 0,
     **attributes: Any,
 ) -> None:
     """Add a trial; one that failed has no value."""
@@ -37,7 +38,7 @@ def add(
         default=number == 0 if default is None else default,
         seconds=seconds,
         finished=float(number),
-        configuration=dict(model=model, loss_kwargs=weights),
+        configuration=dict(model=model, loss_kwargs=weights, random_seed=seed),
         metrics=dict(MRR=value),
         **attributes,
     )

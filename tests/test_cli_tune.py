@@ -81,6 +81,8 @@ class TestResult:
             values = [f"{metadata[name][metric]:.3f}" for metric in REPORTED]
             assert any(line.split()[-len(values) :] == values for line in result.output.splitlines())
         assert set(metadata["test"]) == set(REPORTED)
+        assert not metadata["repeated"]
+        assert f"is {metadata['validation_mean']:.3f} with seed 0. It was not repeated with another seed" in result.output
 
     def test_best_is_valid_for_pykeen_and_leaves_nothing_open(self, found: tuple[Path, Result]) -> None:
         path = found[0] / "best.json"
@@ -126,6 +128,35 @@ class TestResult:
         result = tune(found[0], *SMALL[:2], "--dim", "8", "--trials", "1")
         assert result.exit_code == 2
         assert "with dim=16, but now it is dim=8" in " ".join(result.output.split())
+
+
+def test_the_best_is_repeated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """With another seed, by a search that goes on, too; the model is that of the better one."""
+    # or it would take until the last quarter of the time
+    monkeypatch.setattr(tuning.tuner, "FINAL_SHARE", 1.0)
+    for _ in range(10):
+        result = tune(tmp_path, *SMALL, "--model", "DistMult", "--trials", "1")
+        assert result.exit_code == 0, result.output
+        best = json.loads((tmp_path / "best.json").read_text())
+        metadata = best["metadata"]
+        if metadata["repeated"]:
+            break
+    trials = read(tmp_path)
+    found = trials.loc[metadata["trial"]]
+    same = trials[(trials["configuration"] == found["configuration"]) & (trials["rung"] == found["rung"])]
+    assert list(same["seed"]) == [0, 1]
+    first, second = same["MRR"]
+    assert first != second
+    assert found["MRR"] == max(first, second)
+    assert best["pipeline"]["random_seed"] == found["seed"]
+    mean = (first + second) / 2
+    assert metadata["validation_seeds"] == pytest.approx({"0": first, "1": second})
+    assert metadata["validation_mean"] == pytest.approx(mean)
+    assert f"is {first:.3f} with seed 0 and {second:.3f} with seed 1, {mean:.3f} on average." in result.output
+    again = pipeline_from_path(tmp_path / "best.json", use_tqdm=False)
+    saved = torch.load(tmp_path / "model" / "trained_model.pkl", weights_only=False)
+    for ours, theirs in zip(saved.parameters(), again.model.parameters(), strict=True):
+        assert torch.allclose(ours, theirs)
 
 
 class TestOtherResults:

@@ -40,6 +40,33 @@ class TestBest:
         assert trials.best_default is not None
         assert trials.best_default.number == 2
 
+    def test_mean_over_seeds_counts(self, trials: Trials) -> None:
+        for value, default in ((0.7, True), (0.6, True), (0.5, False)):
+            add(trials, LAST, value, default=default)
+        # no better on another rung: that is another model
+        add(trials, 1, 0.4, root=1)
+        add(trials, LAST, 0.6, root=0, seed=1, default=True)
+        assert trials.best is not None
+        assert [x.number for x in trials.ranking] == [0, 1, 2, 3]
+        assert [x.number for x in trials.repetitions(trials.best)] == [0, 4]
+        add(trials, LAST, 0.2, root=0, seed=2, default=True)
+        assert [x.number for x in trials.ranking] == [1, 0, 2, 3]
+        for best in (trials.best, trials.best_default):
+            assert best is not None
+            assert best.number == 1
+        # the model of the better seed
+        add(trials, LAST, 0.9, root=1, seed=1, default=True)
+        assert trials.best.number == 6
+
+    def test_fails_with_no_seed(self, trials: Trials) -> None:
+        for value in (0.7, 0.6):
+            add(trials, LAST, value)
+        add(trials, LAST, None, root=0, seed=1, state=TrialState.FAIL, reason="interrupted")
+        assert trials.best is not None
+        assert trials.best.number == 0
+        add(trials, LAST, None, root=0, seed=1, state=TrialState.FAIL, reason="NonFiniteLossError: too large")
+        assert [x.number for x in trials.ranking] == [1]
+
     def test_no_result_is_less_than_any(self, trials: Trials) -> None:
         add(trials, 0, None, state=TrialState.FAIL)
         assert mrr(trials.study.trials[0]) == -float("inf")
@@ -126,10 +153,11 @@ class TestStorage:
 def test_table_has_a_row_for_each(trials: Trials) -> None:
     add(trials, 0, 0.5, seconds=2.0)
     add(trials, 0, None, inverse=True, state=TrialState.FAIL, reason="interrupted")
-    add(trials, 1, 0.6, root=0)
+    add(trials, 1, 0.6, root=0, seed=1)
     table = trials.table()
     assert list(table["trial"]) == [0, 1, 2]
     assert list(table["configuration"]) == [0, 1, 0]
+    assert list(table["seed"]) == [0, 0, 1]
     assert list(table["state"]) == ["finished", "fail", "finished"]
     assert list(table["reason"].fillna("")) == ["", "interrupted", ""]
     assert list(table["MRR"].fillna(-1)) == [0.5, -1, 0.6]
@@ -149,7 +177,20 @@ def test_experiment_leaves_nothing_open(trials: Trials) -> None:
         trials=2,
         search_seconds=1.0,
         validation=dict(MRR=0.6),
+        repeated=False,
+        validation_seeds={"0": 0.6},
+        validation_mean=0.6,
         test=dict(MRR=0.4),
     )
     assert experiment["pipeline"]["dataset_kwargs"] == dict(create_inverse_triples=True)
     assert experiment["pipeline"]["loss_kwargs"]["regularization_weight"] == 0.05
+
+
+def test_experiment_tells_of_all_seeds(trials: Trials) -> None:
+    add(trials, LAST, 0.5)
+    add(trials, LAST, 0.75, root=0, seed=1)
+    assert trials.best is not None
+    experiment = trials.experiment(trials.best)
+    expected = dict(trial=1, repeated=True, validation_seeds={"0": 0.5, "1": 0.75}, validation_mean=0.625)
+    assert expected.items() <= experiment["metadata"].items()
+    assert experiment["pipeline"]["random_seed"] == 1

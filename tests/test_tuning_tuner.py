@@ -8,6 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from optuna.trial import TrialState
+from pykeen.training import NonFiniteLossError
 from searches import add, make_space
 
 from pykeen_nonsampling.memory import room
@@ -93,13 +95,56 @@ class TestNext:
         job = tuner._next(70.0, 300.0)
         assert job is not None
         assert (job.rung, job.root) == (LAST, 2)
-        add(tuner, rung=LAST, value=0.5, seconds=2.0, root=2)
+        add(tuner, rung=LAST, value=0.65, seconds=2.0, root=2)
+        add(tuner, rung=0, value=0.6, seconds=1.0, root=4, inverse=True, seed=1)
+        add(tuner, rung=LAST, value=0.7, seconds=2.0, root=2, seed=1)
         # the other one was worse than the best one was on the same rung, so that is varied
         job = tuner._next(70.0, 300.0)
         assert job is not None
         assert job.params is not None
         assert (job.rung, job.root, job.params["model"]) == (LAST, None, "DistMult")
         assert tuner._next(0.9, 300.0) is None
+
+    def test_the_best_is_repeated_in_the_end(self, tuner: Tuner) -> None:
+        """Then the one that is the best by then, and so on, until that has been repeated."""
+        add(tuner, rung=0, value=0.3, seconds=1.0)
+        add(tuner, rung=0, value=0.2, seconds=1.0, inverse=True)
+        for value, root in ((0.6, 0), (0.5, 3), (0.4, 4)):
+            add(tuner, rung=LAST, value=value, seconds=2.0, root=root)
+
+        def following(remaining: float) -> tuple[int, int | None, int] | None:
+            job = tuner._next(remaining, 100.0)
+            return None if job is None else (job.rung, job.root, job.repetition)
+
+        new = (0, None, 0)
+        assert following(50.0) == new
+        for remaining in (20.0, 2.0):
+            assert following(remaining) == (LAST, 0, 1)
+        # which does not fit any more
+        assert following(1.9) == new
+        add(tuner, rung=LAST, value=0.3, seconds=2.0, root=0, seed=1)
+        assert following(20.0) == (LAST, 3, 1)
+        add(tuner, rung=LAST, value=None, root=3, seed=1, state=TrialState.FAIL, reason="NonFiniteLossError")
+        # a mean of 0.45 is best
+        assert following(20.0) == (LAST, None, 0)
+        add(tuner, rung=LAST, value=0.46, seconds=2.0)
+        assert following(20.0) == (LAST, len(tuner.study.trials) - 1, 1)
+
+    def test_there_is_time_to_repeat_what_starts_on_the_last_rung(self, tuner: Tuner) -> None:
+        add(tuner, rung=0, value=0.3, seconds=1.0)
+        add(tuner, rung=LAST, value=0.6, seconds=2.0, root=0)
+        add(tuner, rung=0, value=0.4, seconds=1.0, inverse=True)
+        for remaining, root, repetition in ((4.0, 2, 0), (3.9, 0, 1)):
+            job = tuner._next(remaining, 100.0)
+            assert job is not None
+            assert (job.rung, job.root, job.repetition) == (LAST, root, repetition)
+        add(tuner, rung=LAST, value=0.7, seconds=2.0, root=0, seed=1)
+        for remaining, rung in ((4.0, LAST), (3.9, 0)):
+            # of the others, one was worse than the best was
+            add(tuner, rung=LAST, value=0.1, seconds=2.0, root=2)
+            job = tuner._next(remaining, 100.0)
+            assert job is not None
+            assert (job.rung, job.root) == (rung, None)
 
 
 class TestFinalists:
@@ -134,9 +179,11 @@ class TestRun:
         #: the results of the next trials, or what they fail with
         self.results: list[float | BaseException] = []
         self.kept: list[int] = []
+        self.seeds: list[int] = []
 
         def train(configuration: Any, inverse: bool, callback: Any = None) -> Any:
             result = self.results.pop(0)
+            self.seeds.append(configuration["random_seed"])
             if isinstance(result, BaseException):
                 raise result
             weights = dict.fromkeys(tuner.space.ranges[configuration["loss"], tuner.space.families["DistMult"]], 0.01)
@@ -157,6 +204,35 @@ class TestRun:
         assert [x.state.name for x in tuner.finished[:3]] == ["PRUNED", "COMPLETE", "PRUNED"]
         finished = [x.user_attrs["finished"] for x in tuner.finished]
         assert finished == sorted(finished)
+
+    @pytest.mark.parametrize(
+        ("repetitions", "kept", "best"),
+        [
+            ([0.8], [0, 1, 4], 4),
+            ([0.6], [0, 1], 1),
+            # the other one is the best then, and repeated, too
+            ([0.3, 0.8], [0, 1, 5], 5),
+            ([0.3, 0.6], [0, 1], 3),
+            ([0.3, 0.3], [0, 1], 1),
+            ([NonFiniteLossError("too large"), 0.8], [0, 1, 5], 5),
+        ],
+    )
+    def test_the_best_is_repeated(
+        self, repetitions: list[Any], kept: list[int], best: int, tuner: Tuner, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("pykeen_nonsampling.tuning.tuner.FINAL_SHARE", 1.0)
+        # the defaults on a small scale and as a whole, and the same with inverse triples
+        self.results = [0.4, 0.7, 0.45, 0.64, *repetitions]
+        assert tuner.run(600, trials=len(self.results)) is None
+        assert self.seeds == [0] * 4 + [1] * len(repetitions)
+        assert list(tuner.table()["seed"]) == self.seeds
+        assert self.kept == kept
+        assert tuner.best is not None
+        assert tuner.best.number == best
+        # which is enough
+        job = tuner._next(500.0, 600.0)
+        assert job is not None
+        assert job.repetition == 0
 
     def test_reasons_of_failures_are_recorded(self, tuner: Tuner) -> None:
         self.results = [0.5, OSError("no disk"), Overrun(), 0.6]

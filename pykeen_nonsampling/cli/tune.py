@@ -275,7 +275,8 @@ def _conclude(tuner: Tuner, output: Path, stopped: str | None) -> None:
     click.echo(
         "Filtered ranks. Those of test triples leave out validation triples, too, so they are higher on dense graphs.\n"
     )
-    click.echo(f"{_describe(experiment['pipeline'])}, from trial {best.number} of {len(table)}.\n")
+    click.echo(f"{_describe(experiment['pipeline'])}, from trial {best.number} of {len(table)}.")
+    click.echo(f"{_describe_seeds(experiment['metadata'])}\n")
     lines = [
         ("best.json", f"its configuration: pykeen experiments run {output}/best.json --keep-seed"),
         ("model/", "the trained model, as PyKEEN saves it"),
@@ -305,6 +306,17 @@ def _describe(configuration: Mapping[str, Any]) -> str:
         f"{configuration['training_kwargs']['num_epochs']} epochs, lr={configuration['optimizer_kwargs']['lr']:.2g}, "
         f"{inverse} inverse triples, loss {configuration['loss']!r} with "
         + ", ".join(f"{name}={value:.2g}" for name, value in weights.items())
+    )
+
+
+def _describe_seeds(metadata: Mapping[str, Any]) -> str:
+    """Say how far the best result depends on the seed, if that is known."""
+    results = " and ".join(f"{value:.3f} with seed {seed}" for seed, value in metadata["validation_seeds"].items())
+    if metadata["repeated"]:
+        return f"Its MRR on validation triples is {results}, {metadata['validation_mean']:.3f} on average."
+    return (
+        f"Its MRR on validation triples is {results}. It was not repeated with another seed, which may be worse: the search "
+        f"ended before there was time for that."
     )
 
 

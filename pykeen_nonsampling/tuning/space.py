@@ -96,7 +96,7 @@ class Space:
         :param models: the names of the models
         :param dimension: the largest embedding dimension
         :param epochs: the largest number of epochs
-        :param seed: the random seed of all training runs
+        :param seed: the random seed of all training runs, but for repetitions
         :raises ValueError: if a model does not fit the free memory
         :raises NotDecomposableError: if a model cannot be trained without sampling
         """
@@ -210,11 +210,12 @@ class Space:
             params.setdefault(f"{prefix}.{name}", trial.user_attrs["configuration"]["loss_kwargs"][name])
         return params | {name: change(params[name], space) for name, space in spaces.items()}
 
-    def configure(self, choice: Choice, rung: int) -> dict[str, Any]:
+    def configure(self, choice: Choice, rung: int, repetition: int = 0) -> dict[str, Any]:
         """Write a choice as arguments of ``pipeline()``, all but the dataset, and leave out no parameter of the model.
 
         :param choice: the choice
         :param rung: the rung to run it on
+        :param repetition: how often it was run there before; each time has a seed of its own
         :return: the arguments, as in a configuration file
         """
         scale, cls = RUNGS[rung], self.classes[choice.model]
@@ -242,7 +243,7 @@ class Space:
             lr_scheduler_kwargs=dict(T_max=epochs),
             training_kwargs=dict(num_epochs=epochs, batch_size=None),
             evaluator="factorized",
-            random_seed=self.seed,
+            random_seed=self.seed + repetition,
         )
 
 

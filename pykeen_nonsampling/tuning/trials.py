@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from statistics import fmean
 from typing import Any
 
 import optuna
@@ -74,15 +75,31 @@ class Trials:
         return [x for x in self._trials(TrialState.COMPLETE, TrialState.PRUNED) if x.value is not None]
 
     @property
+    def ranking(self) -> list[FrozenTrial]:
+        """One trial per configuration and rung, that of the better seed, by the mean over all seeds it was run with.
+
+        So a result with one seed counts as much as a mean over several. What failed with any seed is left out.
+        """
+        seeds: dict[tuple[int, int], list[FrozenTrial]] = {}
+        for trial in self._attempts():
+            seeds.setdefault(_place(trial), []).append(trial)
+        ranked = sorted(seeds.values(), key=mean_mrr, reverse=True)
+        return [max(trials, key=mrr) for trials in ranked if mean_mrr(trials) > -math.inf]
+
+    @property
     def best(self) -> FrozenTrial | None:
-        """The trial with the best result on the validation triples, on any rung; the first one, if there are several."""
-        return max(self.finished, key=mrr, default=None)
+        """The first trial of the ranking: the best result on the validation triples, on any rung, as a mean over seeds."""
+        return next(iter(self.ranking), None)
 
     @property
     def best_default(self) -> FrozenTrial | None:
         """The best trial with the defaults, on the highest rung that any of them has reached."""
-        defaults = [x for x in self.finished if x.user_attrs["default"]]
-        return max(defaults, key=lambda x: (x.user_attrs["rung"], mrr(x)), default=None)
+        defaults = [x for x in self.ranking if x.user_attrs["default"]]
+        return max(defaults, key=lambda x: x.user_attrs["rung"], default=None)
+
+    def repetitions(self, trial: FrozenTrial) -> list[FrozenTrial]:
+        """Return all trials with the configuration and rung of one, that one among them, which differ by their seeds."""
+        return [x for x in self.finished if _place(x) == _place(trial)]
 
     def _attempts(self) -> list[FrozenTrial]:
         """Return all trials that need not be run again."""
@@ -129,6 +146,7 @@ class Trials:
         :return: the experiment
         """
         configuration = trial.user_attrs["configuration"]
+        seeds = self.repetitions(trial)
         return dict(
             metadata=dict(
                 title=f"{configuration['model']} on {self.space.graph.name}, found by pykeen-nonsampling tune",
@@ -136,6 +154,9 @@ class Trials:
                 trials=len(self.finished),
                 search_seconds=round(max(x.user_attrs["finished"] for x in self.finished), 1),
                 validation=trial.user_attrs["metrics"],
+                repeated=len(seeds) > 1,
+                validation_seeds={str(x.user_attrs["configuration"]["random_seed"]): mrr(x) for x in seeds},
+                validation_mean=mean_mrr(seeds),
                 **metadata,
             ),
             pipeline={**self.space.graph.arguments(trial.params["create_inverse_triples"]), **configuration},
@@ -152,6 +173,7 @@ class Trials:
                     "trial": trial.number,
                     "configuration": attributes.get("root"),
                     "rung": attributes.get("rung"),
+                    "seed": configuration.get("random_seed"),
                     "state": {"COMPLETE": "finished", "PRUNED": "finished"}.get(trial.state.name, trial.state.name.lower()),
                     "reason": attributes.get("reason", "killed" if trial.state is TrialState.FAIL else None),
                     "defaults": attributes.get("default"),
@@ -173,3 +195,13 @@ class Trials:
 def mrr(trial: FrozenTrial) -> float:
     """Return the result of a trial; less than any other, if it has none."""
     return float(trial.value if trial.value is not None else -math.inf)
+
+
+def mean_mrr(trials: Iterable[FrozenTrial]) -> float:
+    """Return the mean result of trials; less than any other, if one of them has none."""
+    return fmean(map(mrr, trials))
+
+
+def _place(trial: FrozenTrial) -> tuple[int, int]:
+    """Name configuration and rung of a trial."""
+    return trial.user_attrs["root"], trial.user_attrs["rung"]

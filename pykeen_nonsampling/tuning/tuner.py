@@ -31,6 +31,9 @@ REDUCTION = 3
 #: longer, as many times as long as the best one takes there
 FINAL_SHARE, FINAL_TRIALS = 1 / 4, 2.5
 
+#: The number of seeds that the best configuration is run with, before it is called the best
+SEEDS = 2
+
 #: The best defaults on a small scale are trained as a whole, others only if that takes no more than this share of the time
 DEFAULT_SHARE = 1 / 20
 
@@ -74,6 +77,8 @@ class Job(NamedTuple):
     #: the trial that first had these parameters
     root: int | None = None
     default: bool = False
+    #: how often these parameters were run on this rung before, with other seeds
+    repetition: int = 0
 
 
 class Tuner(Trials):
@@ -81,6 +86,9 @@ class Tuner(Trials):
 
     Everything is recorded in Optuna's storage after each trial, so that the search can be interrupted and continued. A
     trial that reached the last rung is complete. All others count as pruned, which Optuna ranks behind, by rung.
+
+    What counts is the mean over the seeds of a configuration. In the end, whichever is the best is run with a second seed,
+    until the best one is one that was, as long as there is time: a single seed flatters the winner.
     """
 
     def __init__(self, space: Space, directory: Path, storage: str):
@@ -131,14 +139,25 @@ class Tuner(Trials):
         """
         if remaining <= 0:
             return None
-        finished = sorted(self.finished, key=mrr, reverse=True)
+        finished = self.ranking
         reached = self._reached()
+        whole = [x for x in finished if x.user_attrs["rung"] == LAST]
+        longest = self._expect(whole[0], LAST) if whole else 0.0
 
         def promote(trial: FrozenTrial, rung: int) -> Job | None:
             root, default = trial.user_attrs["root"], trial.user_attrs["default"]
-            if rung <= reached[root] or self._expect(trial, rung) > remaining:
+            # there has to be time to repeat the best one, which may be this one then
+            after = longest if rung == LAST else 0.0
+            if rung <= reached[root] or self._expect(trial, rung) + after > remaining:
                 return None
             return Job(rung, trial.params, root, default)
+
+        def repeat(trial: FrozenTrial) -> Job | None:
+            root, rung, default = (trial.user_attrs[name] for name in ("root", "rung", "default"))
+            repetition = len(self.repetitions(trial))
+            if repetition >= SEEDS or self._expect(trial, rung) > remaining:
+                return None
+            return Job(rung, trial.params, root, default, repetition)
 
         jobs: list[Job | None] = []
         # the defaults first: on a small scale, to learn how long trials take, then as a whole
@@ -153,11 +172,10 @@ class Tuner(Trials):
         plain = [trial for trial in defaults if trial.params["model"] not in inverted]
         jobs += [Job(0, self.space.invert(trial)) for trial in plain if self._expect(trial, 0) <= remaining]
         rivals = [[x for x in finished if x.user_attrs["rung"] == rung] for rung in range(LAST)]
-        whole = [x for x in finished if x.user_attrs["rung"] == LAST]
-        longest = self._expect(whole[0], LAST) if whole else 0.0
         if remaining <= max(FINAL_SHARE * seconds, FINAL_TRIALS * longest):
             jobs += [promote(trial, LAST) for trial in self._finalists(rivals, whole)]
-            if whole and longest <= remaining:
+            jobs += map(repeat, finished[:1])
+            if whole and 2 * longest <= remaining:
                 jobs.append(Job(LAST, self.space.vary(whole[0], self.random)))
         for rung in reversed(range(LAST)):
             jobs += [promote(trial, rung + 1) for trial in rivals[rung][: len(rivals[rung]) // REDUCTION]]
@@ -209,14 +227,11 @@ class Tuner(Trials):
         for name, value in (("rung", job.rung), ("default", job.default), ("root", root)):
             trial.set_user_attr(name, value)
         choice = self.space.suggest(trial, job.default)
-        configuration = self.space.configure(choice, job.rung)
+        configuration = self.space.configure(choice, job.rung, job.repetition)
         trial.set_user_attr("configuration", configuration)
         result = self.train(configuration, choice.inverse, deadline)
         metrics = get_metrics(result, REPORTED)
         weights = json.loads(json.dumps(result.configuration["loss_kwargs"]))
-        best = self.best
-        if best is None or metrics["MRR"] > mrr(best):
-            self.keep(trial.number, result)
         trial.set_user_attr("configuration", {**configuration, "loss_kwargs": weights})
         trial.set_user_attr("metrics", metrics)
         trial.set_user_attr("seconds", time.monotonic() - began)
@@ -226,6 +241,9 @@ class Tuner(Trials):
         else:
             trial.report(metrics["MRR"], step=job.rung)
             self.study.tell(trial, state=TrialState.PRUNED)
+        best = self.best
+        if best is not None and best.number == trial.number:
+            self.keep(trial.number, result)
 
     def _fail(self, trial: optuna.Trial, reason: str) -> str:
         """Record that a trial failed, unless its result has been recorded before."""
