@@ -21,18 +21,20 @@ from typing import Any
 import click
 import torch
 from pykeen.models import Model
-from pykeen.training import LCWATrainingLoop
+from pykeen.training import LCWATrainingLoop, TrainingLoop
 from pykeen.triples import CoreTriplesFactory
 from pykeen.typing import LABEL_HEAD, LABEL_TAIL, Target
 from torch import Tensor
 from torch.nn import functional
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler
 from tqdm.auto import tqdm
+from typing_extensions import override
 
 from pykeen_nonsampling.cli.console import silence
 from pykeen_nonsampling.cli.files import check_free, check_writable, force_option
 from pykeen_nonsampling.cli.stopwatch import extrapolate, time_epochs
 from pykeen_nonsampling.factorizations import Factorization
-from pykeen_nonsampling.factorizations.features import factorize_model, features
+from pykeen_nonsampling.factorizations.features import factorize_model, features, represent
 from pykeen_nonsampling.losses import SoftmaxLoss
 from pykeen_nonsampling.training import NonSamplingLCWATrainingLoop
 
@@ -70,16 +72,20 @@ def precision(name: str) -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-def autograd_cross_entropy(model: Model, factorization: Factorization, triples: Tensor, target: Target) -> Tensor:
+def autograd_cross_entropy(
+    model: Model, factorization: Factorization, triples: Tensor, target: Target, regularization_weight: float = 0.0
+) -> Tensor:
     """Sum the cross-entropy of triples as one would without this package: one row of scores for each of them.
 
     :param model: the model
     :param factorization: the factorization of its score
     :param triples: shape: (n, 3), the triples
     :param target: the end of the triples that is predicted
+    :param regularization_weight: the weight of the N3 norm of the vectors of each triple
     :return: shape: (), the sum, differentiable with respect to the parameters of the model
     """
-    heads, relations, tails = features(model, factorization)
+    vectors = represent(model)
+    heads, relations, tails = features(model, factorization, vectors=vectors)
     h, r, t = triples.unbind(dim=-1)
     if target == LABEL_TAIL:
         scores = factorization.form.queries(heads[h], relations[r]) @ tails.T
@@ -88,7 +94,53 @@ def autograd_cross_entropy(model: Model, factorization: Factorization, triples: 
     if factorization.own_scores is not None:
         scores = factorization.own_scores(scores)
     loss = functional.cross_entropy(scores, t if target == LABEL_TAIL else h, reduction="sum")
+    if regularization_weight:
+        for tensors, ids in ((vectors.entities, h), (vectors.relations, r), (vectors.entities, t)):
+            for x in tensors:
+                loss = loss + regularization_weight * x[ids].abs().pow(3).sum()
     return loss + model.collect_regularization_term()
+
+
+class AutogradTrainingLoop(TrainingLoop[Tensor]):
+    """Trains as public code does: cross-entropy of each triple's tail, with N3, differentiated automatically.
+
+    It predicts tails only, so give it inverse triples.
+    """
+
+    def __init__(self, *, regularization_weight: float = 0.0, **kwargs: Any):
+        """Initialize the training loop.
+
+        :param regularization_weight: the weight of the N3 norm of the vectors of each triple
+        :param kwargs: additional keyword-based parameters passed to :class:`pykeen.training.TrainingLoop`
+        """
+        super().__init__(**kwargs)
+        self.factorization = factorize_model(self.model)
+        self.regularization_weight = regularization_weight
+
+    @override
+    def _create_training_data_loader(
+        self, triples_factory: CoreTriplesFactory, *, batch_size: int, drop_last: bool, **kwargs: Any
+    ) -> DataLoader[Tensor]:
+        triples: Any = triples_factory._add_inverse_triples_if_necessary(triples_factory.mapped_triples)
+        # a batch is gathered at once, and not triple by triple
+        return DataLoader(triples, sampler=BatchSampler(RandomSampler(triples), batch_size, drop_last), batch_size=None)
+
+    @staticmethod
+    @override
+    def _get_batch_size(batch: Tensor) -> int:
+        return len(batch)
+
+    @override
+    def _process_batch(
+        self, batch: Tensor, start: int, stop: int, label_smoothing: float = 0.0, slice_size: int | None = None
+    ) -> Tensor:
+        part = batch[start:stop]
+        total = autograd_cross_entropy(self.model, self.factorization, part, LABEL_TAIL, self.regularization_weight)
+        return total / len(part)
+
+    @override
+    def _slice_size_search(self, **kwargs: Any) -> int:
+        raise NotImplementedError
 
 
 class CrossEntropy:

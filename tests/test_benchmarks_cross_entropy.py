@@ -14,14 +14,15 @@ import torch
 from click.testing import CliRunner, Result
 from pykeen.datasets import Nations
 from pykeen.nn import Representation
+from pykeen.training import TrainingCallback
 from pykeen.typing import LABEL_HEAD, LABEL_TAIL
 from steps import assert_first_step_equals
 from torch import Tensor
 
 from benchmarks import cross_entropy, machine
 from benchmarks.__main__ import main
-from benchmarks.cross_entropy import RATIOS, CrossEntropy, autograd_cross_entropy
-from benchmarks.subject import make_loop
+from benchmarks.cross_entropy import RATIOS, AutogradTrainingLoop, CrossEntropy, autograd_cross_entropy
+from benchmarks.subject import make_loop, make_model
 from benchmarks.tables import CROSS_ENTROPY_ROWS
 from pykeen_nonsampling import NonSamplingLCWATrainingLoop
 from pykeen_nonsampling.factorizations.features import factorize_model
@@ -99,10 +100,12 @@ def test_files_are_not_overwritten(tmp_path: Path) -> None:
     assert (tmp_path / "cross_entropy.json").read_text() == "mine"
 
 
+@pytest.mark.parametrize("weight", [0.0, 0.1])
 @pytest.mark.parametrize("model", ["ComplEx", "DistMult", "SimplE", "TransE"])
-def test_autograd_computes_the_same_loss(model: str) -> None:
+def test_autograd_computes_the_same_loss(model: str, weight: float) -> None:
     factory = Nations().training
-    loop = make_loop(model, factory, 8, NonSamplingLCWATrainingLoop, SoftmaxLoss(scale=1.0, regularization_weight=0.0))
+    loss_function = SoftmaxLoss(scale=1.0, regularization_weight=weight)
+    loop = make_loop(model, factory, 8, NonSamplingLCWATrainingLoop, loss_function)
     loop.model.double()
     for module in loop.model.modules():
         if isinstance(module, Representation):
@@ -112,9 +115,32 @@ def test_autograd_computes_the_same_loss(model: str) -> None:
 
     def loss() -> Tensor:
         parts = itertools.product(factory.mapped_triples.split(1000), (LABEL_TAIL, LABEL_HEAD))
-        return torch.stack([autograd_cross_entropy(loop.model, factorization, *part).squeeze() for part in parts]).sum()
+        return torch.stack(
+            [autograd_cross_entropy(loop.model, factorization, *part, weight).squeeze() for part in parts]
+        ).sum()
 
     assert_first_step_equals(loop, factory, loss, sweep=("scores", None))
+
+
+def test_the_training_loop_with_autograd_sees_all_triples_and_their_inverses_once() -> None:
+    factory = Nations(create_inverse_triples=True).training
+    model = make_model("ComplEx", factory, 4, regularizer=None)
+    loop = AutogradTrainingLoop(
+        model=model, triples_factory=factory, regularization_weight=0.1, automatic_memory_optimization=False
+    )
+    batches: list[Tensor] = []
+
+    class Batches(TrainingCallback):
+        def on_batch(self, epoch: int, batch: Tensor, batch_loss: float, **kwargs: Any) -> None:
+            batches.append(batch)
+            with torch.no_grad():
+                total = autograd_cross_entropy(model, loop.factorization, batch, LABEL_TAIL, 0.1)
+            assert batch_loss == pytest.approx(total.item() / len(batch))
+
+    loop.train(factory, num_epochs=1, batch_size=1000, use_tqdm=False, callbacks=Batches())
+    assert [len(batch) for batch in batches] == [1000, 1000, 1000, 184]
+    triples = factory._add_inverse_triples_if_necessary(factory.mapped_triples)
+    assert sorted(torch.cat(batches).tolist()) == sorted(triples.tolist())
 
 
 def test_mini_batches_have_the_queries_that_the_table_says(monkeypatch: pytest.MonkeyPatch) -> None:

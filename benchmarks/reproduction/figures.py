@@ -143,13 +143,9 @@ def draw_sweep(path: Path, frame: pd.DataFrame, sweep: paper.Sweep) -> None:
 
 def draw_quality(path: Path, title: str, curves: Mapping[str, Sequence[pd.DataFrame]]) -> None:
     """Draw the MRR against the seconds of training, one line per run."""
-    # matplotlib is an extra
-    from matplotlib import rc_context
-    from matplotlib.rcsetup import cycler
-
     highest = max(run["MRR"].max() for runs in curves.values() for run in runs)
-    with rc_context({"axes.prop_cycle": cycler(color=[COLORS[loop] for loop in curves])}):
-        plot_curves(path, title, curves, "validation", highest=1.08 * highest)
+    styles = {loop: dict(color=COLORS[loop]) for loop in curves}
+    plot_curves(path, title, curves, "validation", highest=1.08 * highest, styles=styles)
 
 
 def _legend(figure: Any, axes: Any) -> None:

@@ -81,9 +81,10 @@ def train_with_curve(
     dim: int,
     model_kwargs: Mapping[str, Any] | None = None,
     training_kwargs: Mapping[str, Any] | None = None,
+    optimizer: str = "Adam",
     **kwargs: Any,
 ) -> PipelineResult:
-    """Train a model with Adam through PyKEEN's pipeline, and draw its learning curve.
+    """Train a model through PyKEEN's pipeline, and draw its learning curve.
 
     :param curve: the learning curve
     :param dataset: the dataset
@@ -92,6 +93,7 @@ def train_with_curve(
     :param model_kwargs: its other keyword arguments. Those that are missing are this package's defaults, also for PyKEEN's
         training loops.
     :param training_kwargs: keyword arguments of the training loop's ``train``
+    :param optimizer: the name of the optimizer
     :param kwargs: additional keyword-based parameters passed to :func:`pykeen.pipeline.pipeline`
     :return: the result
     """
@@ -100,7 +102,7 @@ def train_with_curve(
         model=model,
         model_kwargs={"embedding_dim": dim, **model_defaults(model_resolver.lookup(model)), **(model_kwargs or {})},
         training_kwargs={**(training_kwargs or {}), "callbacks": curve, "use_tqdm_batch": False},
-        optimizer="Adam",
+        optimizer=optimizer,
         **kwargs,
     )
 
@@ -112,8 +114,11 @@ def plot_curves(
     triples: str,
     highest: float,
     levels: Mapping[str, float] | None = None,
+    styles: Mapping[str, Mapping[str, Any]] | None = None,
+    size: tuple[float, float] = (7, 5),
+    legend: Mapping[str, Any] | None = None,
 ) -> None:
-    """Draw the MRR over the training time, one line per run, one color per label.
+    """Draw the MRR over the training time, one line per run, one style per label.
 
     :param path: the file to write
     :param title: the title
@@ -121,13 +126,16 @@ def plot_curves(
     :param triples: the triples that were evaluated on
     :param highest: the upper end of the axis
     :param levels: values to mark with a line, by label
+    :param styles: how to draw the lines of each label. Defaults to one color of matplotlib's for each.
+    :param size: width and height, in inches
+    :param legend: what else to tell matplotlib of the legend, which is below
     """
-    figure = make_figure(width=7, height=5)
+    figure = make_figure(*size)
     axes = figure.add_subplot()
     for number, (label, runs) in enumerate(lines.items()):
         for i, run in enumerate(runs):
-            name = label if i == 0 else None
-            axes.plot(run[SECONDS], run["MRR"], color=f"C{number}", marker="o", markersize=3, alpha=0.8, label=name)
+            style = {"color": f"C{number}", "marker": "o", **(styles or {}).get(label, {})}
+            axes.plot(run[SECONDS], run["MRR"], markersize=3, alpha=0.8, label=label if i == 0 else None, **style)
     for label, level in (levels or {}).items():
         axes.axhline(level, color="gray", linewidth=0.8, linestyle=":")
         axes.text(
@@ -150,5 +158,5 @@ def plot_curves(
     axes.xaxis.set_major_formatter("{x:g}")
     axes.grid(alpha=0.3)
     # lines may be anywhere on the axes
-    figure.legend(title="training loop", loc="outside lower center", ncols=2)
+    figure.legend(**{"title": "training loop", "loc": "outside lower center", "ncols": 2, **(legend or {})})
     figure.savefig(path, dpi=150)
