@@ -33,6 +33,11 @@ class AutomaticLoss(FactorizedLoss):
         )
 
 
+def count_scores(graph: Numbers) -> int:
+    """Count the scores of an epoch in the local closed world, at most."""
+    return (2 - graph.inverse) * graph.num_triples * graph.num_entities
+
+
 def choose_loss(graph: Numbers, closed_world: bool) -> type[FactorizedLoss]:
     """Choose a loss for a graph.
 
@@ -41,8 +46,7 @@ def choose_loss(graph: Numbers, closed_world: bool) -> type[FactorizedLoss]:
     :return: in the local closed world, the softmax loss if an epoch has at most :data:`MOST_SCORES` scores; otherwise, the
         squared one
     """
-    num_scores = (2 - graph.inverse) * graph.num_triples * graph.num_entities
-    affordable = num_scores <= MOST_SCORES and not graph.is_divided
+    affordable = count_scores(graph) <= MOST_SCORES and not graph.is_divided
     return SoftmaxLoss if affordable and not closed_world else NonSamplingLoss
 
 
