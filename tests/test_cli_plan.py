@@ -12,7 +12,7 @@ from pykeen.datasets.nations import NATIONS_TRAIN_PATH
 
 from pykeen_nonsampling.cli import main, plan
 from pykeen_nonsampling.cli.pace import Pace
-from pykeen_nonsampling.losses import FactorizedLoss, NonSamplingLoss, SoftmaxLoss
+from pykeen_nonsampling.losses import FactorizedLoss, NonSamplingLoss, SoftmaxLoss, automatic
 
 USAGE = Path(__file__).parents[1] / "docs" / "usage.md"
 
@@ -76,6 +76,14 @@ class TestLoss:
         assert table["loss"] == f"nonsampling, the squared one: {reason}"
         assert "start" not in table
         assert {type(loss) for loss in timed} == {NonSamplingLoss}
+
+    def test_clamped_scores(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The squared loss cannot be used, not even to start with."""
+        table = rows(run("--dataset", "nations", "--model", "SimplE", "clamp_score=3.0").output)
+        assert table["loss"].startswith("softmax")
+        assert "start" not in table
+        monkeypatch.setattr(automatic, "MOST_SCORES", 0)
+        assert "loss='crossentropy'" in run("--dataset", "nations", "--model", "SimplE", "clamp_score=3.0").output
 
     def test_closed_world(self) -> None:
         table = rows(run("--dataset", "nations", "--model", "DistMult", "--loop", "nonsampling").output)

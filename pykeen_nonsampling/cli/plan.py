@@ -82,7 +82,8 @@ class Estimate:
     #: the seconds of an epoch, and how they were found; none, if it does not fit
     seconds: float | None
     source: str
-    #: the seconds of all epochs with the squared loss that it starts with, if there are any
+    #: the number of epochs with the squared loss that it starts with, and their seconds
+    start_epochs: int = 0
     start_seconds: float | None = None
 
 
@@ -108,19 +109,18 @@ def make_plan(
     if graph.scale != 1:
         factory = graph.counts.factory()
     factorization = factorize_model(make_without_values(model, model_kwargs, factory))
-    resolved = resolve_loss(
-        loss, graph.counts, factorization.family, training_loop.closed_world, has_scores=factorization.has_own_scores
-    )
+    resolved = resolve_loss(loss, graph.counts, factorization, training_loop.closed_world)
+    start_epochs = 0 if factorization.no_moments else resolved.start_epochs
     task = partial(training_loop.plan_task, resolved, inverse=inverse)
     outlined = outline(model, model_kwargs, factory, task, graph.counts)
     if not timed:
-        return Estimate(outlined, resolved, None, "not asked for")
+        return Estimate(outlined, resolved, None, "not asked for", start_epochs)
     if not outlined.fits(free_memory(torch.device("cpu"))):
-        return Estimate(outlined, resolved, None, "not measured, since it does not fit")
+        return Estimate(outlined, resolved, None, "not measured, since it does not fit", start_epochs)
     time = partial(_time, model, model_kwargs, graph, training_loop)
     seconds, source = time(resolved)
-    start = resolved.start_epochs * time(NonSamplingLoss())[0] if resolved.start_epochs else None
-    return Estimate(outlined, resolved, seconds, source, start)
+    start = start_epochs * time(NonSamplingLoss())[0] if start_epochs else None
+    return Estimate(outlined, resolved, seconds, source, start_epochs, start)
 
 
 def _time(
@@ -273,7 +273,7 @@ def _report(plan: Estimate, graph: Graph, free: int, title: str, given_loss: str
         *_format_memory(memory),
         ("total", f"{format_bytes(memory.total)} of {format_bytes(free)} that are free"),
         ("loss", given_loss or _explain_loss(plan)),
-        *([("start", _format_start(plan))] if plan.loss.start_epochs else []),
+        *([("start", _format_start(plan))] if plan.start_epochs else []),
         ("time per epoch", f"{'unknown' if plan.seconds is None else format_seconds(plan.seconds)} ({plan.source})"),
     ]
     for label, value in rows:
@@ -292,7 +292,7 @@ def _explain_loss(plan: Estimate) -> str:
 def _format_start(plan: Estimate) -> str:
     """Say how long the epochs take that come before those of the loss."""
     total = "" if plan.start_seconds is None else f", {format_seconds(plan.start_seconds)} in all"
-    return f"{plan.loss.start_epochs} epochs of the squared loss{total}"
+    return f"{plan.start_epochs} epochs of the squared loss{total}"
 
 
 def _format_memory(memory: Memory) -> Sequence[tuple[str, str]]:
