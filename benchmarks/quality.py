@@ -254,12 +254,12 @@ class Quality:
             weight = trial.suggest_float("regularization_weight", *TRIPLE_REGULARIZATION, log=True)
             arguments: dict[str, Any] = dict(loss=loss, optimizer="Adagrad", optimizer_kwargs=dict(lr=lr))
             if loop == "softmax":
-                arguments["loss_kwargs"] = dict(scale=1.0, regularization_weight=weight)
-                return arguments | dict(training_loop_kwargs=dict(start_epochs=0))
+                return arguments | dict(loss_kwargs=dict(scale=1.0, regularization_weight=weight))
             loop_kwargs = dict(regularization_weight=weight)
             return arguments | dict(training_loop_kwargs=loop_kwargs, training_kwargs=dict(batch_size=BATCH_QUERIES))
         if is_ours(entry.loop):
-            lr = trial.suggest_float("lr", LEARNING_RATES["low"], LEARNING_RATES["high"], log=True)
+            rates = LEARNING_RATES["Adam"]
+            lr = trial.suggest_float("lr", rates["low"], rates["high"], log=True)
             # what is left out is derived from graph and model
             ranges = {} if default else self._ranges(cast(type[FactorizedTrainingLoop], entry.loop))
             loss_kwargs = suggest_kwargs(trial, prefix="loss", kwargs_ranges=ranges)

@@ -98,6 +98,7 @@ class TestTable:
         for row in list_interactions():
             assert row.interaction in result.output
         assert "(|E| + |R|)·m² + |R|·m³" in result.output
+        assert "train norms and clamps as they are" in result.output
         assert run("--markdown").output.strip() == format_markdown(list_interactions())
 
 
@@ -109,6 +110,10 @@ class TestCommand:
             (["distmult", "embedding_dim=7"], ["block-diagonal", "m=7", "nonsamplinglcwa"]),
             (["TuckER", "embedding_dim=4"], ["dropout_0=0.0", "full matrix", "|R|·m³"]),
             (["SimplE", "embedding_dim=7"], ["block-diagonal", "m=14"]),
+            (
+                ["SimplE", "embedding_dim=7", "clamp_score=3.0"],
+                ["with the training loop nonsamplinglcwa and a loss that sees every score", "m=14"],
+            ),
             (["DistMultLiteral"], ["block-diagonal"]),
             (["NodePiece"], ["block-diagonal"]),
             # what the errors below advise
@@ -130,7 +135,7 @@ class TestCommand:
             (["TransE", "scoring_fct_norm=1"], "p=1 cannot be decomposed", "scoring_fct_norm=2"),
             (["RotatE", "relation_constrainer=null"], "needs rotations", "relation_constrainer='complex_normalize'"),
             (["TuckER", "dropout_1=0.2"], "[0.0, 0.2, 0.0]", "dropout_1=0"),
-            (["SimplE", "clamp_score=3.0"], "clamped to (-3.0, 3.0)", "clamp_score=None"),
+            (["SimplE", "clamp_score=3"], "clamp_score=3 is not an interval", "clamp_score=3.0"),
             (["MuRE", "power_norm=false"], "does not rank like its square", "power_norm=True"),
             (["NTN"], "Tanh()", "non_linearity='identity'"),
             (["CrossE", "combination_dropout=None"], "Tanh()", "combination_activation='identity'"),

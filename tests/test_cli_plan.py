@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 from pykeen.datasets.nations import NATIONS_TRAIN_PATH
 
 from pykeen_nonsampling.cli import main, plan
+from pykeen_nonsampling.cli.pace import Pace
+from pykeen_nonsampling.losses import FactorizedLoss, NonSamplingLoss, automatic
+
+USAGE = Path(__file__).parents[1] / "docs" / "usage.md"
 
 SIZES = ["--entities", "300000", "--relations", "10", "--triples", "600000"]
 
@@ -34,6 +40,69 @@ def test_a_graph(loop: str, graph: list[str]) -> None:
     assert {"training", "evaluation, afterwards"} < set(table)
     assert re.fullmatch(r"\d.* [kM]B of \d.* that are free", table["total"])
     assert re.fullmatch(r"[\d.e+]+ m?s \(measured\)", table["time per epoch"])
+
+
+def test_documentation_has_the_same_rows() -> None:
+    command, page = ["--dataset", "nations", "--model", "ComplEx", "--dim", "200"], USAGE.read_text(encoding="utf-8")
+    documented = page.partition(f"plan {' '.join(command)}\n")[2].partition("```text\n")[2].partition("```")[0]
+    # below the title
+    tables = [rows(text.partition("\n\n")[2]) for text in (documented, run(*command).output)]
+    assert list(tables[0]) == list(tables[1])
+    assert tables[0]["loss"] == tables[1]["loss"]
+
+
+class TestLoss:
+    def test_softmax_if_affordable(self) -> None:
+        table = rows(run("--dataset", "nations", "--model", "DistMult").output)
+        # from both ends, 1592 triples with 14 entities each
+        reason = "at most 4.5e+04 scores per epoch, and softmax is chosen up to 2e+10"
+        assert table["loss"] == f"softmax, cross-entropy over every candidate: {reason}"
+
+    @pytest.mark.parametrize("loss", ["softmax", "crossentropy"])
+    def test_given(self, loss: str) -> None:
+        table = rows(run("--dataset", "nations", "--model", "DistMult", "--loss", loss).output)
+        assert table["loss"] == loss
+
+    def test_squared_otherwise(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Also for the part of the graph that stands for all, and which is small enough for softmax."""
+        monkeypatch.setattr(plan, "SAMPLED_TRIPLES", 1_000)
+        timed = record_losses(monkeypatch)
+        table = rows(run(*SIZES, "--model", "DistMult").output)
+        reason = "at most 3.6e+11 scores per epoch, and softmax is chosen up to 2e+10"
+        assert table["loss"] == f"nonsampling, the squared one: {reason}"
+        assert {type(loss) for loss in timed} == {NonSamplingLoss}
+
+    def test_clamped_scores(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The squared loss cannot be used, not even to start with."""
+        table = rows(run("--dataset", "nations", "--model", "SimplE", "clamp_score=3.0").output)
+        assert table["loss"].startswith("softmax")
+        monkeypatch.setattr(automatic, "MOST_SCORES", 0)
+        assert "loss='crossentropy'" in run("--dataset", "nations", "--model", "SimplE", "clamp_score=3.0").output
+
+    def test_closed_world(self) -> None:
+        table = rows(run("--dataset", "nations", "--model", "DistMult", "--loop", "nonsampling").output)
+        assert table["loss"].startswith("nonsampling, the squared one: softmax needs whole queries")
+
+    @pytest.mark.parametrize(("loss", "seconds"), [("nonsampling", 1 + 4 * 2), ("crossentropy", 1 + 4**2 * 2)])
+    def test_every_score_takes_time(self, monkeypatch: pytest.MonkeyPatch, loss: str, seconds: int) -> None:
+        """With four times as many entities and queries, there are 16 times as many scores, but only 4 times the triples."""
+        monkeypatch.setattr(plan, "SAMPLED_TRIPLES", 10_000)
+        record_losses(monkeypatch)
+        sizes = ["--entities", "2000", "--relations", "10", "--triples", "40000"]
+        table = rows(run(*sizes, "--model", "DistMult", "--loss", loss).output)
+        assert table["time per epoch"].startswith(f"{seconds} s ")
+
+
+def record_losses(monkeypatch: pytest.MonkeyPatch) -> list[FactorizedLoss]:
+    """Let an epoch take 3 seconds, or 1 on a tiny graph, and list the losses that are timed."""
+    losses = []
+
+    def estimate_pace(model: Any, model_kwargs: Any, factory: Any, training_loop: Any, loss: Any) -> Pace:
+        losses.append(loss)
+        return Pace(1.0 if factory.num_entities == plan.TINY["num_entities"] else 3.0, 0.0, factory.num_triples)
+
+    monkeypatch.setattr(plan, "estimate_pace", estimate_pace)
+    return losses
 
 
 def test_sizes_are_those_of_a_synthetic_graph(monkeypatch: pytest.MonkeyPatch) -> None:

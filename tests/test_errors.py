@@ -18,10 +18,16 @@ from pykeen.triples import CoreTriplesFactory
 from pykeen.triples.weights import RelationLossWeighter
 from pykeen.utils import complex_normalize
 
-from pykeen_nonsampling import NonSamplingLoss, NonSamplingTrainingLoop, NotDecomposableError
+from pykeen_nonsampling import (
+    NonSamplingLCWATrainingLoop,
+    NonSamplingLoss,
+    NonSamplingTrainingLoop,
+    NotDecomposableError,
+)
 from pykeen_nonsampling.distributed.group import Group
 from pykeen_nonsampling.distributed.placement import Placement
 from pykeen_nonsampling.factorizations import DistMultFactorization, factorize
+from pykeen_nonsampling.losses import automatic
 from pykeen_nonsampling.training.run import prepare
 
 FACTORY = GRAPHS["ordinary"]
@@ -78,8 +84,26 @@ class TestModels:
 
     @pytest.mark.parametrize("clamp_score", [20.0, (-3.0, 5.0)])
     def test_clamped_scores(self, clamp_score: Any) -> None:
-        with pytest.raises(NotDecomposableError, match=r"clamped to \(.*dict\(clamp_score=None\)"):
-            train(SimplE(triples_factory=FACTORY, random_seed=0, clamp_score=clamp_score))
+        """Without a loss that sees every score, which there is none of in the closed world."""
+        message = r"NonSamplingLoss cannot be used .*clamped to \(.*loss='crossentropy'.*dict\(clamp_score=None\)"
+        for training_loop in (NonSamplingTrainingLoop, NonSamplingLCWATrainingLoop):
+            model = SimplE(triples_factory=FACTORY, random_seed=0, clamp_score=clamp_score, loss=NonSamplingLoss())
+            with pytest.raises(NotDecomposableError, match=message):
+                training_loop(model=model, triples_factory=FACTORY).train(FACTORY, use_tqdm=False)
+
+    @pytest.mark.parametrize("training_loop", [NonSamplingTrainingLoop, NonSamplingLCWATrainingLoop])
+    def test_clamped_scores_by_default(self, training_loop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        """If the loss that sees every score takes too long."""
+        monkeypatch.setattr(automatic, "MOST_SCORES", 0)
+        model = SimplE(triples_factory=FACTORY, random_seed=0, clamp_score=3.0)
+        with pytest.raises(NotDecomposableError, match=r"clamped to \(-3.0, 3.0\).*loss='crossentropy'"):
+            training_loop(model=model, triples_factory=FACTORY).train(FACTORY, use_tqdm=False)
+
+    def test_start_of_clamped_scores(self) -> None:
+        model = SimplE(triples_factory=FACTORY, random_seed=0, clamp_score=3.0)
+        loop = NonSamplingLCWATrainingLoop(model=model, triples_factory=FACTORY, start_epochs=5)
+        with pytest.raises(ValueError, match=r"start_epochs=5 starts with the squared loss.* clamped. Remove it"):
+            loop.train(FACTORY, use_tqdm=False)
 
     @pytest.mark.parametrize(
         "factorization", ["distmult", DistMultFactorization, DistMultFactorization(DistMultInteraction())]

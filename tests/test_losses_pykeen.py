@@ -25,7 +25,13 @@ from pykeen.losses import (
     loss_resolver,
 )
 from pykeen.models import ERModel
-from pykeen.nn.modules import RotatEInteraction, TransEInteraction
+from pykeen.nn.modules import (
+    ClampedInteraction,
+    DistMultInteraction,
+    RotatEInteraction,
+    SimplEInteraction,
+    TransEInteraction,
+)
 from pykeen.pipeline import pipeline
 from pykeen.training import LCWATrainingLoop
 from pykeen.triples import CoreTriplesFactory, LCWAInstances
@@ -39,7 +45,7 @@ from pykeen_nonsampling import FactorizedLoss, NonSamplingLCWATrainingLoop, NonS
 from pykeen_nonsampling.distributed.group import Group
 from pykeen_nonsampling.distributed.placement import Sharded
 from pykeen_nonsampling.distributed.shards import Sharding, ShardingError
-from pykeen_nonsampling.factorizations import Family
+from pykeen_nonsampling.factorizations import factorize
 from pykeen_nonsampling.losses import PykeenLoss, check_loss
 from pykeen_nonsampling.losses import objective as objectives
 from pykeen_nonsampling.memory.task import Counts
@@ -88,6 +94,18 @@ class SquareCase(TrilinearTestCase):
 class RotationCase(TrilinearTestCase):
     interaction_cls = RotatEInteraction
     relation_kwargs = dict(normalizer=complex_normalize)
+
+
+class ClampCase(TrilinearTestCase):
+    """Most scores are beyond."""
+
+    interaction_cls = ClampedInteraction
+    interaction_kwargs = dict(base=SimplEInteraction, clamp_score=(-0.1, 0.2))
+
+
+class ClampedNormCase(TrilinearTestCase):
+    interaction_cls = ClampedInteraction
+    interaction_kwargs = dict(base=TransEInteraction, base_kwargs=dict(p=2), clamp_score=(None, -2.0))
 
 
 def make_case(
@@ -152,9 +170,9 @@ class TestNumbers:
         sweep = "scores", memory_budget
         assert_first_step_equals(loop, factory, reference, sweep=sweep, label_smoothing=label_smoothing)
 
-    @pytest.mark.parametrize("case", [NormCase, SquareCase, RotationCase])
+    @pytest.mark.parametrize("case", [NormCase, SquareCase, RotationCase, ClampCase, ClampedNormCase])
     @pytest.mark.parametrize("target", ["tail", "head"])
-    def test_distances_are_the_models_own(self, name: str, case: type[FactorizationTestCase], target: str) -> None:
+    def test_scores_are_the_models_own(self, name: str, case: type[FactorizationTestCase], target: str) -> None:
         model, loop, factory = make_case("ordinary", make_loss(name), case, target=target)
         assert_first_step_equals(loop, factory, lambda: pykeens_loss(model, factory, target), sweep=("scores", None))
 
@@ -335,7 +353,7 @@ class TestFrontDoor:
 
 def test_memory_estimate_knows_that_every_score_is_seen() -> None:
     counts = Counts.of(GRAPHS["ordinary"])
-    task = NonSamplingLCWATrainingLoop.plan_task(CrossEntropyLoss(), Family.OTHER, counts)
+    task = NonSamplingLCWATrainingLoop.plan_task(CrossEntropyLoss(), factorize(DistMultInteraction()), counts)
     assert task.scores
     assert not task.weighted
     assert not task.regularized

@@ -15,7 +15,7 @@ from ..defaults import model_defaults
 from ..factorizations import MatrixFactorization
 from ..factorizations.features import factorize_model, features
 from ..factorizations.support import format_markdown, list_interactions
-from ..losses import NonSamplingLoss
+from ..losses import NonSamplingLoss, SoftmaxLoss
 from ..memory.dry_run import outline
 from ..training import FactorizedTrainingLoop, NonSamplingLCWATrainingLoop, NonSamplingTrainingLoop
 from .console import lookup, parse_argument, silence
@@ -43,7 +43,11 @@ def inspect_model(model: type[Model], model_kwargs: Mapping[str, Any]) -> str:
     instance, triples_factory = _make(model, kwargs, torch.device("meta" if is_large else "cpu"))
     try:
         factorization = factorize_model(instance)
-        for training_loop in () if is_large else (NonSamplingTrainingLoop, NonSamplingLCWATrainingLoop):
+        loops: list[type[FactorizedTrainingLoop]] = [NonSamplingTrainingLoop, NonSamplingLCWATrainingLoop]
+        if factorization.no_moments is not None:
+            instance.loss = SoftmaxLoss()
+            loops = [NonSamplingLCWATrainingLoop]
+        for training_loop in () if is_large else loops:
             loop: FactorizedTrainingLoop = training_loop(model=instance, triples_factory=triples_factory)
             loop.train(triples_factory, num_epochs=1, use_tqdm=False)
         with torch.no_grad():
@@ -57,17 +61,21 @@ def inspect_model(model: type[Model], model_kwargs: Mapping[str, Any]) -> str:
         raise ValueError(_describe(model, kwargs, "used", error)) from error
     matrices = ", and |R|·m³ for the relations' matrices" if isinstance(factorization, MatrixFactorization) else ""
     arguments = ", ".join(f"{name}={value!r}" for name, value in kwargs.items())
-    square = (
-        "\nThe loss nonsampling trains the square of its norm, which ranks the same; softmax and PyKEEN's losses train the "
-        "norm itself."
-        if factorization.squares
-        else ""
-    )
+    how = "the training loops nonsampling and nonsamplinglcwa"
+    cost = f"the sum over all triples costs (|E| + |R|)·m²{matrices}"
+    more = ""
+    if factorization.no_moments is not None:
+        how = "the training loop nonsamplinglcwa and a loss that sees every score: softmax, or one of PyKEEN's"
+        cost = "each score costs m, and every candidate of every query is scored"
+    elif factorization.squares:
+        more = (
+            "\nThe loss nonsampling trains the square of its norm, which ranks the same; softmax and PyKEEN's losses train "
+            "the norm itself."
+        )
     return (
-        f"{model.__name__}({arguments}) can be trained without sampling, exactly, with the training loops nonsampling and "
-        f"nonsamplinglcwa.\n"
+        f"{model.__name__}({arguments}) can be trained without sampling, exactly, with {how}.\n"
         f"Its score belongs to the family {factorization.family.value!r}, with m={max(heads.shape[1], tails.shape[1])} "
-        f"features per entity: the sum over all triples costs (|E| + |R|)·m²{matrices}.{square}"
+        f"features per entity: {cost}.{more}"
     )
 
 
@@ -155,6 +163,10 @@ def _print_table(markdown: bool) -> None:
     for line in table:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
     click.echo("\nm: the number of features per entity; d, k: sizes in PyKEEN's shapes; m₀: the base's m.")
+    click.echo(
+        "Losses that see every score, i.e. softmax and PyKEEN's, train norms and clamps as they are. The loss nonsampling "
+        "trains\nthe square of a norm, which ranks the same, and no clamps."
+    )
     click.echo("\nThese cannot be trained without sampling:\n")
     for row in rows:
         if not row.family:

@@ -19,9 +19,11 @@ from pykeen.triples import CoreTriplesFactory, TriplesFactory
 from ..datasets import SyntheticGraph
 from ..defaults import model_defaults
 from ..distributed.shards import ShardingError
+from ..factorizations.features import factorize_model
 from ..free import free_memory
-from ..losses import check_loss
-from ..memory.dry_run import outline
+from ..losses import FactorizedLoss, check_loss, resolve_loss
+from ..losses.automatic import MOST_SCORES, count_scores
+from ..memory.dry_run import make_without_values, outline
 from ..memory.outline import PARTS, Memory, Outline, format_bytes
 from ..memory.room import check_divided, default_dimension, largest_dimension
 from ..memory.task import Counts
@@ -75,6 +77,8 @@ class Estimate:
     """What a run needs."""
 
     outline: Outline
+    #: the loss to train with
+    loss: FactorizedLoss
     #: the seconds of an epoch, and how they were found; none, if it does not fit
     seconds: float | None
     source: str
@@ -101,21 +105,34 @@ def make_plan(
     inverse, factory = graph.factory.create_inverse_triples, graph.factory
     if graph.scale != 1:
         factory = graph.counts.factory()
-    task = partial(training_loop.plan_task, loss, inverse=inverse)
+    factorization = factorize_model(make_without_values(model, model_kwargs, factory))
+    resolved = resolve_loss(loss, graph.counts, factorization, training_loop.closed_world)
+    task = partial(training_loop.plan_task, resolved, inverse=inverse)
     outlined = outline(model, model_kwargs, factory, task, graph.counts)
     if not timed:
-        return Estimate(outlined, None, "not asked for")
+        return Estimate(outlined, resolved, None, "not asked for")
     if not outlined.fits(free_memory(torch.device("cpu"))):
-        return Estimate(outlined, None, "not measured, since it does not fit")
+        return Estimate(outlined, resolved, None, "not measured, since it does not fit")
+    return Estimate(outlined, resolved, *_time(model, model_kwargs, graph, training_loop, resolved))
+
+
+def _time(
+    model: type[Model],
+    model_kwargs: Mapping[str, Any],
+    graph: Graph,
+    training_loop: type[FactorizedTrainingLoop],
+    loss: FactorizedLoss,
+) -> tuple[float, str]:
+    """Estimate the seconds of an epoch, and say how they were found."""
     pace = estimate_pace(model, model_kwargs, graph.factory, training_loop, loss)
     n = graph.factory.num_triples
     if graph.scale == 1:
-        source = "measured" if pace.timed == n else f"from epochs on {pace.timed:,} of {n:,} triples"
-        return Estimate(outlined, pace.seconds, source)
+        return pace.seconds, "measured" if pace.timed == n else f"from epochs on {pace.timed:,} of {n:,} triples"
     tiny = _generate(num_relations=graph.counts.num_relations, **TINY)
     fixed = min(pace.seconds, estimate_pace(model, model_kwargs, tiny, training_loop, loss).seconds)
-    source = f"from epochs on a synthetic graph of 1/{graph.scale:.3g} of the size"
-    return Estimate(outlined, fixed + graph.scale * (pace.seconds - fixed), source)
+    # every query is scored with every entity, and there are more of both
+    factor = graph.scale**2 if loss.needs_scores else graph.scale
+    return fixed + factor * (pace.seconds - fixed), f"from epochs on a synthetic graph of 1/{graph.scale:.3g} of the size"
 
 
 def outline_shard(model: type[Model], model_kwargs: Mapping[str, Any], whole: Outline, num_ranks: int) -> Outline:
@@ -173,7 +190,7 @@ def command(
     ranks: int | None,
     arguments: tuple[str, ...],
 ) -> None:
-    """Estimate the memory of a run, and the time of an epoch.
+    """Estimate the memory of a run, and the time of an epoch, and name the loss.
 
     The graph is a dataset, a file, or just sizes: for these, numbers of distinct queries are those of a synthetic graph. The
     model has the given keyword arguments (values are JSON, or else plain text; all others have the defaults of a pipeline):
@@ -196,7 +213,7 @@ def command(
         plan = make_plan(cls, kwargs, graph, training_loop, instance)
     except (KeyError, NotImplementedError, TypeError, ValueError) as error:
         raise click.ClickException(str(error.args[0])) from error
-    _report(plan, graph, free, f"{cls.__name__}{f' with {dim} dimensions' if dim else ''}, {loop}")
+    _report(plan, graph, free, f"{cls.__name__}{f' with {dim} dimensions' if dim else ''}, {loop}", loss)
     if ranks is not None:
         _report_ranks(cls, kwargs, plan.outline, ranks)
     if plan.outline.memory().total > free:
@@ -236,7 +253,7 @@ def _load(
     return Graph.of_sizes(entities, relations, triples, generate)  # type: ignore[arg-type]
 
 
-def _report(plan: Estimate, graph: Graph, free: int, title: str) -> None:
+def _report(plan: Estimate, graph: Graph, free: int, title: str, given_loss: str | None) -> None:
     """Print a plan."""
     counts, memory = plan.outline.counts, plan.outline.memory()
     heads, tails = counts.num_queries
@@ -248,10 +265,20 @@ def _report(plan: Estimate, graph: Graph, free: int, title: str) -> None:
     rows = [
         *_format_memory(memory),
         ("total", f"{format_bytes(memory.total)} of {format_bytes(free)} that are free"),
+        ("loss", given_loss or _explain_loss(plan)),
         ("time per epoch", f"{'unknown' if plan.seconds is None else format_seconds(plan.seconds)} ({plan.source})"),
     ]
     for label, value in rows:
         click.echo(f"{label:<25}{value}")
+
+
+def _explain_loss(plan: Estimate) -> str:
+    """Name the loss that was chosen, and say why."""
+    if plan.outline.task.closed_world:
+        return "nonsampling, the squared one: softmax needs whole queries, and the closed world has none"
+    name = "softmax, cross-entropy over every candidate" if plan.loss.needs_scores else "nonsampling, the squared one"
+    scores = count_scores(plan.outline.counts)
+    return f"{name}: at most {scores:.2g} scores per epoch, and softmax is chosen up to {MOST_SCORES:.2g}"
 
 
 def _format_memory(memory: Memory) -> Sequence[tuple[str, str]]:

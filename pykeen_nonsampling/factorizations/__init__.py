@@ -36,6 +36,7 @@ from .wrappers import (
     AffineTrilinearFactorization,
     AverageMatrixFactorization,
     AverageTrilinearFactorization,
+    ClampedFactorization,
 )
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "AverageMatrixFactorization",
     "AverageTrilinearFactorization",
     "CPFactorization",
+    "ClampedFactorization",
     "ComplExFactorization",
     "CrossEFactorization",
     "DistMAFactorization",

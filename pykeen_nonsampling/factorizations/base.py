@@ -159,8 +159,11 @@ class Factorization(ABC):
 
     #: whether the factorized score is the square of the interaction's norm, which ranks the same, but averages differently
     squares: bool = False
-    #: whether losses that see every score can see the interaction's own
-    has_own_scores: bool = True
+    #: why losses that see every score cannot be used, and what to do instead; none, if they can
+    no_scores: str | None = None
+    #: the same for losses that see moments of scores only; if there is a reason, the interaction's own scores tie where
+    #: factorized ones do not
+    no_moments: str | None = None
     #: keyword-based parameters that leave the score as it is
     plain_kwargs: ClassVar[Mapping[str, Any]] = {}
 
@@ -234,7 +237,10 @@ class Factorization(ABC):
 
     @property
     def own_scores(self) -> Callable[[Tensor], Tensor] | None:
-        """The inverse of :meth:`transform`, for losses that see every score; none, if it is the identity."""
+        """From factorized scores to the interaction's own, for losses that see every score; none, if they are the same.
+
+        It is differentiable, and the inverse of :meth:`transform` where there is one.
+        """
         return None
 
     def score_moments(

@@ -20,8 +20,9 @@ from pykeen.nn.modules import (
 from torch import Tensor
 from typing_extensions import override
 
-from .base import Factorization, NotDecomposableError
+from .base import Factorization, Form, NotDecomposableError
 from .matrices import MatrixFactorization
+from .moments import Moments
 from .trilinear import Layout, Term, TrilinearFactorization, with_one
 
 
@@ -34,6 +35,7 @@ class WrapperFactorization(Factorization, ABC):
         self.base: Any = base
         self.family = base.family
         self.squares = base.squares
+        self.no_scores, self.no_moments = base.no_scores, base.no_moments
 
     @property
     def same_features(self) -> bool:
@@ -41,8 +43,84 @@ class WrapperFactorization(Factorization, ABC):
         return bool(self.base.same_features)
 
 
+class ClampedFactorization(WrapperFactorization):
+    r"""Scores that are clamped to an interval, $\min(\max(f_0, l), u)$, for losses that see every score.
+
+    What is factorized is $f_0$ itself, with the features of the base.
+    """
+
+    def __init__(self, interaction: ClampedInteraction[Any, Any, Any], base: Factorization):
+        """Initialize the factorization from that of the wrapped interaction.
+
+        :param interaction: the interaction
+        :param base: the factorization of the wrapped one
+        :raises ValueError: if the clamp is not an interval
+        """
+        super().__init__(interaction, base)
+        clamp: Any = interaction.clamp_score
+        try:
+            self.low, self.high = clamp
+        except TypeError as error:
+            raise ValueError(
+                f"clamp_score={clamp!r} is not an interval. Use a pair of numbers, or a float for both "
+                f"ends of it, e.g. clamp_score=3.0."
+            ) from error
+        self.no_moments = (
+            f"it sees only moments of scores, and of those clamped to {clamp} there is no closed form, since a clamp is not "
+            f"linear in the features of head and tail. Use training_loop='nonsamplinglcwa' with loss='crossentropy' or "
+            f"another loss that sees every score, or remove the clamp, with model_kwargs=dict(clamp_score=None)."
+        )
+
+    @override
+    def heads(self, *representations: Tensor) -> Tensor:
+        return self.base.heads(*representations)
+
+    @override
+    def tails(self, *representations: Tensor) -> Tensor:
+        return self.base.tails(*representations)
+
+    @override
+    def relations(self, *representations: Tensor) -> Tensor:
+        return self.base.relations(*representations)
+
+    @property
+    @override
+    def form(self) -> Form:
+        return self.base.form
+
+    @override
+    def query_moments(self, heads: Moments, relations: Tensor, weights: Tensor | None = None) -> Moments:
+        return self.base.query_moments(heads, relations, weights)
+
+    @override
+    def transform(self, scores: Tensor) -> Tensor:
+        # within the clamp
+        return self.base.transform(scores)
+
+    @property
+    @override
+    def own_scores(self) -> Callable[[Tensor], Tensor] | None:
+        return self._clamp
+
+    def _clamp(self, scores: Tensor) -> Tensor:
+        own = self.base.own_scores
+        return (scores if own is None else own(scores)).clamp(min=self.low, max=self.high)
+
+
 class _Affine(WrapperFactorization):
     r"""A monotonic affine transformation, $f = s f_0 + b$: one more feature 1, and s and b learned with the rest."""
+
+    def __init__(self, interaction: MonotonicAffineTransformationInteraction, base: Factorization):
+        """Initialize the factorization from that of the wrapped interaction."""
+        super().__init__(interaction, base)
+        if base.own_scores is not None:
+            what, advice = "score", "Remove factorization_kwargs"
+            if base.squares:
+                what, advice = "norm", "Use the square of the norm, with base_kwargs=dict(power_norm=True)"
+            self.no_scores = (
+                f"it needs the {what} of {type(base.interaction).__name__} itself, but its scale and bias are learned "
+                f"together with another function of it. {advice}, or use loss='nonsampling'."
+            )
 
     @override
     def heads(self, *representations: Tensor) -> Tensor:
@@ -63,22 +141,6 @@ class _Affine(WrapperFactorization):
     @override
     def transform(self, scores: Tensor) -> Tensor:
         return self._scale * self.base.transform((scores - self._bias) / self._scale) + self._bias
-
-    @property
-    def has_own_scores(self) -> bool:  # type: ignore[override]
-        """Whether losses that see every score can see the interaction's own: not those of a norm."""
-        return not self.squares
-
-    @property
-    @override
-    def own_scores(self) -> Callable[[Tensor], Tensor] | None:
-        if not self.has_own_scores:
-            raise NotDecomposableError(
-                f"A loss that sees every score needs the norm of {type(self.base.interaction).__name__} itself, but its "
-                f"scale and bias are learned together with the square of it. Use the square, with "
-                f"base_kwargs=dict(power_norm=True), or loss='nonsampling'."
-            )
-        return None
 
 
 class AffineTrilinearFactorization(_Affine, TrilinearFactorization):
@@ -223,9 +285,10 @@ class Wrapper:
     condition: str
     #: the number of features of an entity, in terms of that of the base, m₀
     feature_size: str
-    #: the factorizations for each kind of base; none, if it has the factorization of its base
-    trilinear: type[Any] | None = None
-    matrix: type[Any] | None = None
+    #: the factorization for each kind of base
+    kinds: Mapping[type[Any], type[Any]]
+    #: whether an interaction scores as its base does, and has the same factorization
+    adds_nothing: Callable[[Any], bool] = lambda interaction: False
     #: refuses interactions that have no factorization, given that of the base
     check: Callable[[Any, Factorization], None] = lambda interaction, base: None
     #: whether the base must have no affine transformation of its own
@@ -239,10 +302,10 @@ class Wrapper:
         :return: the factorization
         :raises NotDecomposableError: if there is none
         """
-        self.check(interaction, base)
-        if self.trilinear is None or self.matrix is None:
+        if self.adds_nothing(interaction):
             return base
-        for cls, kind in ((self.trilinear, TrilinearFactorization), (self.matrix, MatrixFactorization)):
+        self.check(interaction, base)
+        for kind, cls in self.kinds.items():
             if isinstance(base, kind):
                 result: Factorization = cls(interaction, base)
                 result.feature_size = self.feature_size.replace("m₀", base.feature_size)
@@ -255,14 +318,15 @@ class Wrapper:
 
 
 def _check_clamp(interaction: Any, base: Factorization) -> None:
-    if interaction.clamp_score is not None:
+    if base.no_moments is not None:
         raise NotDecomposableError(
-            f"Scores clamped to {interaction.clamp_score} cannot be decomposed: a clamp is not linear in the features "
-            f"of head and tail. Remove the clamp, with model_kwargs=dict(clamp_score=None)."
+            f"{type(interaction).__name__} of clamped scores cannot be decomposed: they are no function of one product of "
+            f"features. Clamp the result instead, with ClampedInteraction(base=…, clamp_score=…), or remove the clamp."
         )
 
 
-def _check_square(interaction: Any, base: Factorization) -> None:
+def _check_average(interaction: Any, base: Factorization) -> None:
+    _check_clamp(interaction, base)
     if base.squares:
         raise NotDecomposableError(
             f"DirectionAverageInteraction of {type(base.interaction).__name__} cannot be decomposed: the average of two "
@@ -273,16 +337,24 @@ def _check_square(interaction: Any, base: Factorization) -> None:
 
 #: The interactions of PyKEEN that wrap another one, by the class that defines their score
 WRAPPERS: Mapping[type[Interaction], Wrapper] = {
-    ClampedInteraction: Wrapper("clamp_score=None, and the base is supported", "m₀", check=_check_clamp),
+    ClampedInteraction: Wrapper(
+        "the base is supported; with a clamp, for losses that see every score",
+        "m₀",
+        {Factorization: ClampedFactorization},
+        adds_nothing=lambda interaction: interaction.clamp_score is None,
+    ),
     DirectionAverageInteraction: Wrapper(
-        "the base is supported, and not a norm (power_norm=True makes it a square)",
+        "the base is supported, not clamped, and not a norm (power_norm=True makes it a square)",
         "2m₀",
-        AverageTrilinearFactorization,
-        AverageMatrixFactorization,
-        check=_check_square,
+        {TrilinearFactorization: AverageTrilinearFactorization, MatrixFactorization: AverageMatrixFactorization},
+        check=_check_average,
     ),
     MonotonicAffineTransformationInteraction: Wrapper(
-        "the base is supported", "m₀ + 1", AffineTrilinearFactorization, AffineMatrixFactorization, plain=True
+        "the base is supported, and not clamped; if it is a norm, for the loss nonsampling",
+        "m₀ + 1",
+        {TrilinearFactorization: AffineTrilinearFactorization, MatrixFactorization: AffineMatrixFactorization},
+        check=_check_clamp,
+        plain=True,
     ),
 }
 

@@ -8,7 +8,7 @@ from typing import Any
 from pykeen.losses import Loss, PairwiseLoss
 from typing_extensions import override
 
-from ..factorizations.base import Family
+from ..factorizations.base import Factorization, NotDecomposableError
 from .base import FactorizedLoss, Numbers
 from .objective import Objective
 from .pykeen import SUMS_OVER_QUERIES, PykeenLoss
@@ -33,6 +33,11 @@ class AutomaticLoss(FactorizedLoss):
         )
 
 
+def count_scores(graph: Numbers) -> int:
+    """Count the scores of an epoch in the local closed world, at most."""
+    return (2 - graph.inverse) * graph.num_triples * graph.num_entities
+
+
 def choose_loss(graph: Numbers, closed_world: bool) -> type[FactorizedLoss]:
     """Choose a loss for a graph.
 
@@ -41,38 +46,40 @@ def choose_loss(graph: Numbers, closed_world: bool) -> type[FactorizedLoss]:
     :return: in the local closed world, the softmax loss if an epoch has at most :data:`MOST_SCORES` scores; otherwise, the
         squared one
     """
-    num_scores = (2 - graph.inverse) * graph.num_triples * graph.num_entities
-    affordable = num_scores <= MOST_SCORES and not graph.is_divided
+    affordable = count_scores(graph) <= MOST_SCORES and not graph.is_divided
     return SoftmaxLoss if affordable and not closed_world else NonSamplingLoss
 
 
 def resolve_loss(
     loss: Any,
     graph: Numbers,
-    family: Family,
+    factorization: Factorization,
     closed_world: bool,
     num_features: float = math.inf,
     label_smoothing: float = 0.0,
-    has_scores: bool = True,
 ) -> FactorizedLoss:
     """Decide which loss to train with, and with which weights. What the user has set stays.
 
     :param loss: the loss, this package's or PyKEEN's, if the user has chosen one
     :param graph: the numbers of the graph
-    :param family: the family of the model's factorization
+    :param factorization: the factorization of the model's score
     :param closed_world: whether all triples are summed, and not the candidates of observed queries
     :param num_features: the number of features of an entity, if it is known
     :param label_smoothing: the label smoothing that the user trains with
-    :param has_scores: whether the model can be trained with a loss that sees every score
     :return: the loss, with all weights
+    :raises NotDecomposableError: if the model cannot be trained with this loss
     """
     if not isinstance(loss, FactorizedLoss):
         loss = AutomaticLoss() if loss is None else PykeenLoss(loss)
     if isinstance(loss, AutomaticLoss):
         # only the squared loss has targets to smooth
-        cls = choose_loss(graph, closed_world) if has_scores and not label_smoothing else NonSamplingLoss
+        squared = factorization.no_scores or label_smoothing
+        cls = NonSamplingLoss if squared else choose_loss(graph, closed_world)
         loss = cls(**loss.kwargs)
-    defaults = loss.default_weights(graph, family, closed_world, num_features)
+    reason = factorization.no_scores if loss.needs_scores else factorization.no_moments
+    if reason is not None:
+        raise NotDecomposableError(f"{loss.name} cannot be used with this model: {reason}")
+    defaults = loss.default_weights(graph, factorization.family, closed_world, num_features)
     return loss.replace(**{name: x for name, x in defaults.items() if getattr(loss, name) is None})
 
 

@@ -18,7 +18,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from ..factorizations import Factorization, Family, TrilinearForm
+from ..factorizations import Factorization, TrilinearForm
 from ..factorizations.features import factorize_model, features, represent
 from ..factorizations.moments import Moments, gram
 from ..losses import resolve_loss
@@ -26,9 +26,9 @@ from .outline import Outline
 from .task import Counts, Task, TaskOf
 
 
-def _default_task(family: Family, counts: Counts) -> Task:
+def _default_task(factorization: Factorization, counts: Counts) -> Task:
     """Say what is trained by default."""
-    return Task.of(resolve_loss(None, counts, family, closed_world=False))
+    return Task.of(resolve_loss(None, counts, factorization, closed_world=False))
 
 
 def outline(
@@ -51,7 +51,7 @@ def outline(
     made = make_without_values(model, model_kwargs, factory)
     factorization = factorize_model(made)
     counts = Counts.of(factory) if counts is None else counts
-    return _outline(made, factorization, counts, task(factorization.family, counts))
+    return _outline(made, factorization, counts, task(factorization, counts))
 
 
 def make_without_values(model: type[Model], model_kwargs: Mapping[str, Any], factory: CoreTriplesFactory) -> Model:

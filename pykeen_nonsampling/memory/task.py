@@ -12,7 +12,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..distributed.shards import Sharding, TriplesShard
 from ..distributed.sweep import rows_at_once
-from ..factorizations import Family
+from ..factorizations import Factorization
 from ..graph.frequencies import Frequencies
 from ..graph.index import TripleIndex
 from ..losses import FactorizedLoss, as_exponent
@@ -143,5 +143,5 @@ class Task:
         return replace(self, optimizer_copies=2 + bool(defaults.get("amsgrad")))
 
 
-#: From the family of a model's factorization, and the numbers of the graph, to what is trained
-TaskOf = Callable[[Family, Counts], Task]
+#: From the factorization of a model's score, and the numbers of the graph, to what is trained
+TaskOf = Callable[[Factorization, Counts], Task]

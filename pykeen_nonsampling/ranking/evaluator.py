@@ -38,7 +38,7 @@ class FactorizedRankBasedEvaluator(RankBasedEvaluator):
     position. There, PyKEEN may miss such a tie, and scores that differ by rounding only may be ordered differently.
 
     All rank types, metrics and options are those of :class:`pykeen.evaluation.RankBasedEvaluator`, which also takes over,
-    with a warning, for a model that has no factorization.
+    with a warning, for a model that has no factorization, or clamps its scores.
     """
 
     def __init__(
@@ -148,7 +148,10 @@ class FactorizedRankBasedEvaluator(RankBasedEvaluator):
         """Prepare to score with a model."""
         if model.predict_with_sigmoid:
             raise NotDecomposableError("A sigmoid (predict_with_sigmoid=True) rounds distinct scores to the same one.")
-        return Scorer.of(model, self.mode, self.factorization, self.factorization_kwargs)
+        scorer = Scorer.of(model, self.mode, self.factorization, self.factorization_kwargs)
+        if scorer.factorization.no_moments is not None:
+            raise NotDecomposableError("A clamp (clamp_score) gives distinct scores the same value.")
+        return scorer
 
 
 evaluator_resolver.register(FactorizedRankBasedEvaluator, synonyms={"factorized"})

@@ -28,7 +28,7 @@ from ..distributed.group import Group
 from ..distributed.model import shard_model
 from ..distributed.placement import Placement, Sharded
 from ..distributed.shards import TriplesShard
-from ..factorizations import Factorization, Family, Weights
+from ..factorizations import Factorization, Weights
 from ..factorizations.features import Features, Vectors, factorize_model, features, represent
 from ..free import check_memory_budget
 from ..graph.batches import Batch, Batches
@@ -254,27 +254,22 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
         """
         cls._give_loss(model)
         made = factorize_model(model, factorization, factorization_kwargs)
-        return resolve_loss(
-            model.loss,
-            Counts.of(triples_factory),
-            made.family,
-            cls.closed_world,
-            label_smoothing=label_smoothing,
-            has_scores=made.has_own_scores,
-        )
+        return resolve_loss(model.loss, Counts.of(triples_factory), made, cls.closed_world, label_smoothing=label_smoothing)
 
     @classmethod
-    def plan_task(cls, loss: Any, family: Family, counts: Counts, inverse: bool = False, target: Any = None) -> Task:
+    def plan_task(
+        cls, loss: Any, factorization: Factorization, counts: Counts, inverse: bool = False, target: Any = None
+    ) -> Task:
         """Say what would be trained, for an estimate of the memory.
 
         :param loss: the loss; the one that suits, if there is none
-        :param family: the family of the model's factorization
+        :param factorization: the factorization of the model's score
         :param counts: the numbers of the graph
         :param inverse: whether there are inverse triples
         :param target: the end of a triple to predict
         :return: the task
         """
-        loss = resolve_loss(loss, counts, family, cls.closed_world)
+        loss = resolve_loss(loss, counts, factorization, cls.closed_world)
         return Task.of(loss, cls.closed_world, len(cls.targets(inverse, target)))
 
     def _batch(self, triples_factory: CoreTriplesFactory) -> Batch:
@@ -424,8 +419,9 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
             self._check(run, all_features)
             self._checked = True
         objective, divisor = loss.batch_objective(batch, self._num_scores(batch), label_smoothing, self.num_entities)
-        if isinstance(objective, ScoreObjective) and run.factorization.own_scores is not None:
-            objective = FunctionObjective(objective, run.factorization.own_scores)
+        own_scores = run.factorization.own_scores
+        if isinstance(objective, ScoreObjective) and own_scores is not None:
+            objective = FunctionObjective(objective, own_scores)
         total = self._sum(run, mine, all_features, objective) + _penalize(loss, vectors, mine)
         group, regularization = run.placement.group, self.model.collect_regularization_term()
         if loss.reduction == "mean":

@@ -73,8 +73,7 @@ def prepare(
         frequencies = placement.count(triples_factory, model.num_relations, model.device)
     placement.count_together(frequencies)
     with placement.group.together():
-        has_scores = factorization.has_own_scores
-        resolve = partial(resolve_loss, given_loss, frequencies, factorization.family, world, has_scores=has_scores)
+        resolve = partial(resolve_loss, given_loss, frequencies, factorization, world)
         targets = loop.targets(triples_factory.create_inverse_triples, loop.target)
         room = known_room.get()
         if room is None:
@@ -91,16 +90,18 @@ def prepare(
                 f"start_epochs={loop.start_epochs} is for losses that see every score, e.g. loss='softmax': "
                 f"{type(loss).__name__} needs no other start. Remove it."
             )
+        if loop.start_epochs and factorization.no_moments is not None:
+            raise ValueError(
+                f"start_epochs={loop.start_epochs} starts with the squared loss, which cannot be used with "
+                f"{type(model).__name__}, since its scores are clamped. Remove it."
+            )
         if loss.duality_weight and factorization.family.is_distance:
             raise ValueError(
                 f"duality_weight={loss.duality_weight} applies to scores that are products of a query and an answer, but "
                 f"the score of {type(model).__name__} is a distance. Remove it from loss_kwargs."
             )
-        if loss.needs_scores:
-            # refuses a factorization that has only another score than the model
-            _ = factorization.own_scores
-            if factorization.family.is_distance:
-                warn_of_low_precision()
+        if loss.needs_scores and factorization.family.is_distance:
+            warn_of_low_precision()
         loss.check_precision(dtype)
         weights = weigh_triples(loss, frequencies, dtype)
         sides = loop._sides(loss, weights, frequencies, targets)
