@@ -39,7 +39,7 @@ from pykeen_nonsampling.cli.stopwatch import OutOfTime
 from pykeen_nonsampling.defaults import LEARNING_RATE, is_ours, model_defaults
 from pykeen_nonsampling.factorizations import Family
 from pykeen_nonsampling.free import free_memory
-from pykeen_nonsampling.hpo import LEARNING_RATES, loss_ranges
+from pykeen_nonsampling.hpo import learning_rates, loss_ranges
 from pykeen_nonsampling.losses import NonSamplingLoss
 from pykeen_nonsampling.memory.dry_run import outline
 from pykeen_nonsampling.training import FactorizedTrainingLoop, NonSamplingLCWATrainingLoop, NonSamplingTrainingLoop
@@ -258,7 +258,8 @@ class Quality:
             loop_kwargs = dict(regularization_weight=weight)
             return arguments | dict(training_loop_kwargs=loop_kwargs, training_kwargs=dict(batch_size=BATCH_QUERIES))
         if is_ours(entry.loop):
-            rates = LEARNING_RATES["Adam"]
+            model = model_resolver.lookup(self.settings.model)
+            _, rates = learning_rates(cast(type[FactorizedTrainingLoop], entry.loop), model, needs_scores=False)
             lr = trial.suggest_float("lr", rates["low"], rates["high"], log=True)
             # what is left out is derived from graph and model
             ranges = {} if default else self._ranges(cast(type[FactorizedTrainingLoop], entry.loop))

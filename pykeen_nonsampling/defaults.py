@@ -52,6 +52,9 @@ LEARNING_RATE: Mapping[type[TrainingLoop[Any]], float] = {
 #: mostly with a tiny gradient: Adam makes a whole step of it, while Adagrad remembers the larger ones.
 ADAGRAD_LEARNING_RATE = 0.1
 
+#: The same for models that need another one: RotatE's phases have farther to go than other numbers
+ADAGRAD_LEARNING_RATES: Mapping[type[Model], float] = {RotatE: 1.0}
+
 #: What a model needs for a factorization, where PyKEEN's defaults leave it without one
 REQUIRED: Mapping[type[Model], Mapping[str, Any]] = {
     MuRE: dict(p=2, power_norm=True),
@@ -92,15 +95,16 @@ def is_ours(training_loop: str | type[TrainingLoop[Any]] | None) -> bool:
     return issubclass(training_loop_resolver.lookup(training_loop), FactorizedTrainingLoop)
 
 
-def optimization(training_loop: type[TrainingLoop[Any]], needs_scores: bool) -> tuple[str, float]:
+def optimization(training_loop: type[TrainingLoop[Any]], model: type[Model], needs_scores: bool) -> tuple[str, float]:
     """Choose an optimizer and its learning rate.
 
     :param training_loop: the class of the training loop
-    :param needs_scores: whether its loss sees every score
+    :param model: the class of the model
+    :param needs_scores: whether the loss sees every score
     :return: the name of the optimizer, and the learning rate
     """
     if needs_scores:
-        return "Adagrad", ADAGRAD_LEARNING_RATE
+        return "Adagrad", ADAGRAD_LEARNING_RATES.get(model, ADAGRAD_LEARNING_RATE)
     return "Adam", next(rate for cls, rate in LEARNING_RATE.items() if issubclass(training_loop, cls))
 
 
@@ -148,7 +152,8 @@ def complete_optimization(kwargs: Mapping[str, Any], model: Model, factory: Core
     loop_kwargs = kwargs.get("training_loop_kwargs") or {}
     loss = training_loop.find_loss(model, factory, label_smoothing, **loop_kwargs)
     # after a start, Adagrad's first steps, which are its largest, would undo it
-    optimizer, lr = optimization(training_loop, loss.needs_scores and not loop_kwargs.get("start_epochs"))
+    from_scratch = not loop_kwargs.get("start_epochs")
+    optimizer, lr = optimization(training_loop, type(model), loss.needs_scores and from_scratch)
     added: dict[str, Any] = {"optimizer": optimizer, "optimizer_kwargs": dict(lr=lr)}
     if _epochs(kwargs) and kwargs.get("stopper") in (None, "nop"):
         # with an early stopper, the last epoch is not known beforehand

@@ -34,11 +34,8 @@ logger = logging.getLogger(__name__)
 #: The losses worth a search, by the names that PyKEEN knows them by
 LOSSES = ("nonsampling", "softmax")
 
-#: The learning rates to search for each optimizer that is a default, with a cosine schedule
-LEARNING_RATES: Mapping[str, Mapping[str, Any]] = {
-    "Adam": {"type": float, "low": 0.005, "high": 0.1, "log": True},
-    "Adagrad": {"type": float, "low": 0.02, "high": 0.5, "log": True},
-}
+#: How far from its default a learning rate is searched, by optimizer: the factors of both ends of the range
+LEARNING_RATE_FACTORS: Mapping[str, tuple[float, float]] = {"Adam": (1 / 10, 2), "Adagrad": (1 / 5, 5)}
 
 #: More features than this are not searched, even if they fit: time and memory grow with their square
 WIDEST = 2048
@@ -126,13 +123,28 @@ def complete_study(kwargs: Mapping[str, Any]) -> dict[str, Any]:
     family = _limit_study(completed, training_loop, model, factory, loss)
     if not isinstance(loss, FactorizedLoss):
         # PyKEEN's own, for which it has ranges
-        return _complete_optimization(completed, optimization(training_loop, needs_scores=True)[0])
+        return _complete_optimization(completed, training_loop, model, needs_scores=True)
     if isinstance(loss, AutomaticLoss):
         loss = choose_loss(Frequencies.of(factory), training_loop.closed_world)(**loss.kwargs)
         completed["loss"] = loss_resolver.normalize_inst(loss)
     ranges = loss_ranges(training_loop, loss, factory, family)
     _add_ranges(completed, "loss", {name: space for name, space in ranges.items() if name not in loss_kwargs})
-    return _complete_optimization(completed, optimization(training_loop, loss.needs_scores)[0])
+    return _complete_optimization(completed, training_loop, model, loss.needs_scores)
+
+
+def learning_rates(
+    training_loop: type[FactorizedTrainingLoop], model: type[Model], needs_scores: bool
+) -> tuple[str, dict[str, Any]]:
+    """Choose an optimizer, and which learning rates to search.
+
+    :param training_loop: the class of the training loop
+    :param model: the class of the model
+    :param needs_scores: whether the loss sees every score
+    :return: the name of the optimizer, and the range, in PyKEEN's format
+    """
+    optimizer, lr = optimization(training_loop, model, needs_scores)
+    low, high = LEARNING_RATE_FACTORS[optimizer]
+    return optimizer, {"type": float, "low": low * lr, "high": high * lr, "log": True}
 
 
 def _limit_study(
@@ -194,11 +206,14 @@ def _add_ranges(completed: dict[str, Any], part: str, ranges: Mapping[str, Any])
     completed[name] = {**ranges, **(completed.get(name) or {})}
 
 
-def _complete_optimization(completed: dict[str, Any], optimizer: str) -> dict[str, Any]:
+def _complete_optimization(
+    completed: dict[str, Any], training_loop: type[FactorizedTrainingLoop], model: type[Model], needs_scores: bool
+) -> dict[str, Any]:
     """Fill in optimizer and schedule, unless any of them is configured."""
     if any(completed.get(name) for name in (*OPTIMIZATION, *(f"{x}_ranges" for x in OPTIMIZATION if x.endswith("kwargs")))):
         return completed
-    completed |= {"optimizer": optimizer, "optimizer_kwargs_ranges": dict(lr=LEARNING_RATES[optimizer])}
+    optimizer, rates = learning_rates(training_loop, model, needs_scores)
+    completed |= {"optimizer": optimizer, "optimizer_kwargs_ranges": dict(lr=rates)}
     if completed.get("stopper") in (None, "nop"):
         # not searched, since it is given; each trial replaces None by its own number of epochs
         completed |= {"lr_scheduler": "CosineAnnealingLR", "lr_scheduler_kwargs": dict(T_max=None)}

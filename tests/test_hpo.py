@@ -16,7 +16,7 @@ from pykeen_nonsampling import hpo as search
 from pykeen_nonsampling.defaults import model_defaults
 from pykeen_nonsampling.factorizations import Family
 from pykeen_nonsampling.graph.frequencies import Frequencies
-from pykeen_nonsampling.hpo import LEARNING_RATES, complete_study, limit_sizes, loss_ranges
+from pykeen_nonsampling.hpo import complete_study, limit_sizes, loss_ranges
 from pykeen_nonsampling.memory.dry_run import outline
 
 STUDY: dict[str, Any] = dict(dataset="nations", model="ComplEx", training_loop="nonsamplinglcwa")
@@ -137,7 +137,7 @@ class TestStudies:
             evaluator="factorized",
         )
         assert set(ends) == {trial.params["training.num_epochs"] for trial in result.study.trials}
-        rates = LEARNING_RATES["Adagrad"]
         for trial in result.study.trials:
-            assert rates["low"] <= trial.params["optimizer.lr"] <= rates["high"]
+            # a fifth to five times Adagrad's default
+            assert 0.02 <= trial.params["optimizer.lr"] <= 0.5
             assert not [name for name in trial.params if name.startswith("lr_scheduler")]

@@ -9,7 +9,7 @@ import optuna
 import pytest
 from searches import make_space
 
-from pykeen_nonsampling.hpo import LEARNING_RATES, fits, known_losses
+from pykeen_nonsampling.hpo import fits, known_losses
 from pykeen_nonsampling.tuning import LAST, RUNGS, Graph, Space, Tuner, space
 from pykeen_nonsampling.tuning.space import SHARES, Choice
 
@@ -107,8 +107,9 @@ class TestSuggestions:
         for name, value in choice.loss_kwargs.items():
             assert ranges[name]["low"] <= value <= ranges[name]["high"]
         assert SHARES["low"] <= choice.share <= SHARES["high"]
-        rates = LEARNING_RATES[searched.configure(choice, LAST)["optimizer"]]
-        assert rates["low"] <= choice.learning_rate <= rates["high"]
+        low, high = dict(nonsampling=(0.005, 0.1), softmax=(0.02, 0.5))[loss]
+        assert low <= choice.learning_rate <= high
+        assert searched.configure(choice, LAST)["optimizer"] == dict(nonsampling="Adam", softmax="Adagrad")[loss]
 
 
 class TestSteps:

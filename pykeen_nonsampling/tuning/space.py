@@ -21,7 +21,7 @@ from ..defaults import model_defaults, optimization
 from ..factorizations import Family
 from ..free import free_memory
 from ..graph.frequencies import Frequencies
-from ..hpo import LEARNING_RATES, fits, known_losses, limit_sizes, loss_ranges
+from ..hpo import fits, known_losses, learning_rates, limit_sizes, loss_ranges
 from ..losses import FactorizedLoss
 from ..losses.automatic import choose_loss
 from ..memory.dry_run import outline
@@ -110,7 +110,7 @@ class Space:
             model=list(self.classes), dim=dimension, epochs=epochs, seed=seed, loss=self.losses, graph=dict(graph.reference)
         )
         # which the names of parameters contain
-        self.settings["optimizer"] = [_optimizer(loss) for loss in self.losses]
+        self.settings["optimizer"] = [self._learning_rates(name, loss)[0] for name in self.classes for loss in self.losses]
         memory = free_memory(torch.device("cpu")) // 2
         #: the largest dimension of each model that fits the memory
         self.dimensions: dict[str, int] = {}
@@ -143,17 +143,21 @@ class Space:
         task = partial(NonSamplingLCWATrainingLoop.plan_task, None, inverse=inverse)
         return outline(cls, {**model_defaults(cls), "embedding_dim": dimension}, factory, task)
 
+    def _learning_rates(self, model: str, loss: str) -> tuple[str, dict[str, Any]]:
+        needs_scores = cast(type[FactorizedLoss], loss_resolver.lookup(loss)).needs_scores
+        return learning_rates(NonSamplingLCWATrainingLoop, self.classes[model], needs_scores)
+
     def default(self, model: str) -> dict[str, Any]:
         """Return the parameters of a trial with the defaults of a model."""
         frequencies = Frequencies.of(self.graph.datasets[False].training)
         loss = choose_loss(frequencies, closed_world=False)
-        optimizer, lr = optimization(NonSamplingLCWATrainingLoop, loss.needs_scores)
+        optimizer, lr = optimization(NonSamplingLCWATrainingLoop, self.classes[model], loss.needs_scores)
         return {
             "model": model,
             "loss": loss_resolver.normalize_cls(loss),
             "create_inverse_triples": False,
             "share": 1.0,
-            f"lr of {optimizer}": lr,
+            _rate(model, optimizer): lr,
         }
 
     def suggest(self, trial: optuna.Trial, default: bool) -> Choice:
@@ -167,9 +171,8 @@ class Space:
         loss = trial.suggest_categorical("loss", self.losses)
         inverse = trial.suggest_categorical("create_inverse_triples", [False, True])
         share = trial.suggest_float("share", SHARES["low"], SHARES["high"], log=True)
-        optimizer = _optimizer(loss)
-        rates = LEARNING_RATES[optimizer]
-        lr = trial.suggest_float(f"lr of {optimizer}", rates["low"], rates["high"], log=True)
+        optimizer, rates = self._learning_rates(model, loss)
+        lr = trial.suggest_float(_rate(model, optimizer), rates["low"], rates["high"], log=True)
         family = self.families[model]
         ranges = {} if default else self.ranges[loss, family]
         # the ranges depend on the family, so each has parameters of its own
@@ -202,8 +205,8 @@ class Space:
         """Change the numbers among the parameters of a trial, each within its range."""
         params = dict(trial.params)
         prefix = _prefix(params["loss"], self.families[params["model"]])
-        optimizer = _optimizer(params["loss"])
-        spaces = {"share": SHARES, f"lr of {optimizer}": LEARNING_RATES[optimizer]}
+        optimizer, rates = self._learning_rates(params["model"], params["loss"])
+        spaces = {"share": SHARES, _rate(params["model"], optimizer): rates}
         for name, space in self.ranges[params["loss"], self.families[params["model"]]].items():
             spaces[f"{prefix}.{name}"] = space
             # derived, if the trial has the defaults
@@ -237,7 +240,7 @@ class Space:
             training_loop="nonsamplinglcwa",
             loss=choice.loss,
             loss_kwargs=dict(choice.loss_kwargs),
-            optimizer=_optimizer(choice.loss),
+            optimizer=self._learning_rates(choice.model, choice.loss)[0],
             optimizer_kwargs=dict(lr=choice.learning_rate),
             lr_scheduler="CosineAnnealingLR",
             lr_scheduler_kwargs=dict(T_max=epochs),
@@ -247,10 +250,9 @@ class Space:
         )
 
 
-def _optimizer(loss: str) -> str:
-    """Name the optimizer that suits a loss."""
-    cls: Any = loss_resolver.lookup(loss)
-    return optimization(NonSamplingLCWATrainingLoop, cls.needs_scores)[0]
+def _rate(model: str, optimizer: str) -> str:
+    """Name the learning rate, whose range depends on model and optimizer."""
+    return f"lr of {model} with {optimizer}"
 
 
 def _prefix(loss: str, family: Family) -> str:
