@@ -6,10 +6,10 @@ trains models on fourteen graphs with several rules for the defaults, and writes
 one line per training run. Runs that are in the file already are left out. The directory has two more datasets, ``wn18`` and
 ``nell23k``, as ``train.txt``, ``valid.txt`` and ``test.txt``; without it, these are left out.
 
-    python -m benchmarks defaults report
+    python -m benchmarks defaults report --loss softmax
 
-prints, for each graph, what the rule reaches that is best on average on all other graphs: its MRR as a share of the best
-that was found for the graph.
+prints, for each graph, what the rule of a loss reaches that is best on average on all other graphs: its MRR as a share of
+the best that was found with this loss for the graph.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from pykeen.datasets.base import EagerDataset, PathDataset
 from pykeen.pipeline import pipeline
 from pykeen.triples import CoreTriplesFactory
 
+from pykeen_nonsampling import defaults
 from pykeen_nonsampling.cli.curves import MRR
-from pykeen_nonsampling.defaults import LEARNING_RATE
 from pykeen_nonsampling.losses import constants as weighting
 from pykeen_nonsampling.training import NonSamplingLCWATrainingLoop
 
@@ -41,9 +41,16 @@ PRODUCTS, DISTANCES = ("ComplEx", "DistMult"), ("TransE", "RotatE")
 #: Weights that do not depend on the number of features, or on that of triples per entity
 ANY_SIZE = {"mass per feature": float("inf"), "mass on a sparse graph": float("inf")}
 
-#: Rules for the squared loss in the local closed world: constants that replace those of the package, and the learning rate
+REGULARIZATION, SCALE = "regularization of the softmax loss", "scale of the softmax loss"
+
+#: Rules for the local closed world: constants that replace those of the package, the learning rate of the squared loss, and
+#: the factor of that of the softmax loss. Their names begin with the loss.
 RULES: Mapping[tuple[str, ...], Mapping[str, Mapping[str, float]]] = {
     PRODUCTS: {
+        "softmax": {},
+        "softmax, λ 0.02": {REGULARIZATION: 0.02},
+        "softmax, λ 0.1": {REGULARIZATION: 0.1},
+        "softmax, lr × 3": {"factor of the learning rate": 3.0},
         "squared": {},
         "squared, any size": ANY_SIZE,
         "squared, λ 0.06": {**ANY_SIZE, "regularization": 0.06},
@@ -71,6 +78,10 @@ RULES: Mapping[tuple[str, ...], Mapping[str, Mapping[str, float]]] = {
         },
     },
     DISTANCES: {
+        "softmax": {},
+        "softmax, scale 3": {SCALE: 3.0},
+        "softmax, scale 12": {SCALE: 12.0},
+        "softmax, lr × 3": {"factor of the learning rate": 3.0},
         "squared": {},
         "squared, mass 1": {**ANY_SIZE, "mass of a query's candidates": 1.0},
         "squared, mass 3": {**ANY_SIZE, "mass of a query's candidates": 3.0},
@@ -82,8 +93,8 @@ RULES: Mapping[tuple[str, ...], Mapping[str, Mapping[str, float]]] = {
     },
 }
 
-#: The rule of the package
-OURS = "squared"
+#: The losses; the rule of the package has the same name
+LOSSES = {"softmax": "softmax", "squared": "nonsampling"}
 
 
 def restrict(dataset: Dataset, keep: Callable[[torch.Tensor], torch.Tensor]) -> Dataset:
@@ -191,20 +202,28 @@ def make_graphs(more: Path | None) -> dict[str, Callable[[], Dataset]]:
     return {name: make for name, make in graphs.items() if more is not None or name not in ("NELL23K", "WN18")}
 
 
-def train(dataset: Dataset, model: str, rule: Mapping[str, float], dim: int, epochs: int) -> dict[str, Any]:
+def loss_of(rule: str) -> str:
+    """Return the loss that a rule is for."""
+    return rule.partition(",")[0]
+
+
+def train(dataset: Dataset, model: str, loss: str, rule: Mapping[str, float], dim: int, epochs: int) -> dict[str, Any]:
     """Train with names, a dimension and a number of epochs, and the constants of a rule."""
     constants = {name: {None: rule[name]} if name in rule else values for name, values in weighting.CONSTANTS.items()}
-    rates: dict[type, float] = {
-        **LEARNING_RATE,
-        NonSamplingLCWATrainingLoop: rule.get("learning rate", LEARNING_RATE[NonSamplingLCWATrainingLoop]),
-    }
-    with patch.object(weighting, "CONSTANTS", constants), patch("pykeen_nonsampling.defaults.LEARNING_RATE", rates):
+    rates = defaults.LEARNING_RATE[NonSamplingLCWATrainingLoop]
+    factor = rule.get("factor of the learning rate", 1.0)
+    with (
+        patch.object(weighting, "CONSTANTS", constants),
+        patch.dict(defaults.LEARNING_RATE, {NonSamplingLCWATrainingLoop: rule.get("learning rate", rates)}),
+        patch.object(defaults, "ADAGRAD_LEARNING_RATE", factor * defaults.ADAGRAD_LEARNING_RATE),
+        patch.dict(defaults.ADAGRAD_LEARNING_RATES, {k: factor * v for k, v in defaults.ADAGRAD_LEARNING_RATES.items()}),
+    ):
         result = pipeline(
             dataset=dataset,
             model=model,
             model_kwargs=dict(embedding_dim=dim),
             training_loop="nonsamplinglcwa",
-            loss="nonsampling",
+            loss=LOSSES[loss],
             training_kwargs=dict(num_epochs=epochs, use_tqdm=False),
             evaluator="factorized",
             evaluation_kwargs=dict(use_tqdm=False),
@@ -259,7 +278,7 @@ def run(
                 key = dict(graph=name, model=model, rule=rule, dim=dim, epochs=epochs)
                 if (chosen and rule not in chosen) or any(key.items() <= row.items() for row in read_rows(file)):
                     continue
-                row = {**key, **train(dataset, model, constants, dim, epochs)}
+                row = {**key, **train(dataset, model, loss_of(rule), constants, dim, epochs)}
                 add_row(file, row)
                 click.echo(f"{name} {model} {rule}: {row['mrr']}")
 
@@ -278,9 +297,10 @@ def shares(rows: Sequence[Mapping[str, Any]], model: str) -> dict[str, dict[str,
 
 @command.command()
 @FILE
-def report(file: Path) -> None:
+@click.option("--loss", type=click.Choice(list(LOSSES)), default="softmax", show_default=True)
+def report(file: Path, loss: str) -> None:
     """Print what rules reach on graphs that they were not chosen for, as a table in Markdown."""
-    rows = read_rows(file)
+    rows = [row for row in read_rows(file) if loss_of(row["rule"]) == loss]
     models = [model for model in (*PRODUCTS, *DISTANCES) if any(row["model"] == model for row in rows)]
     graphs = [name for name in make_graphs(Path()) if any(row["graph"] == name for row in rows)]
     columns: dict[str, dict[str, float]] = {}
@@ -303,7 +323,7 @@ def report(file: Path) -> None:
         click.echo(f"| {name} | | | {' | '.join(f'{summarize(columns[model].values()):.1%}' for model in models)} |")
     click.echo()
     for model in models:
-        ours = [values[OURS] for values in shares(rows, model).values() if OURS in values]
+        ours = [values[loss] for values in shares(rows, model).values() if loss in values]
         click.echo(
             f"{model}: the defaults of the package reach {mean(ours):.1%} on average and at least {min(ours):.1%} on "
             f"{len(ours)} graphs"

@@ -42,13 +42,14 @@ def add(
         metrics=dict(MRR=value),
         **attributes,
     )
-    params: dict[str, Any] = dict(model=model, loss="nonsampling", create_inverse_triples=inverse, share=share, lr=0.05)
+    rate = f"lr of {model} with Adam"
+    params = {"model": model, "loss": "nonsampling", "create_inverse_triples": inverse, "share": share, rate: 0.05}
     models = list(trials.space.classes)
     categories = dict(model=models, loss=trials.space.losses, create_inverse_triples=[False, True])
     distributions: dict[str, Any] = {
         **{name: optuna.distributions.CategoricalDistribution(values) for name, values in categories.items()},
         "share": optuna.distributions.FloatDistribution(0.25, 1.0, log=True),
-        "lr": optuna.distributions.FloatDistribution(0.005, 0.1, log=True),
+        rate: optuna.distributions.FloatDistribution(0.005, 0.1, log=True),
     }
     trial = optuna.trial.create_trial(
         value=value, params=params, distributions=distributions, user_attrs=attributes, state=state or TrialState.COMPLETE

@@ -66,7 +66,7 @@ class TestNext:
         add(tuner, rung=0, value=0.4, seconds=1.0, inverse=True)
         job = tuner._next(100.0, 100.0)
         assert job is not None
-        assert job.params is None or job.params["lr"] != 0.05
+        assert job.params is None or job.params["lr of DistMult with Adam"] != 0.05
 
     def test_best_third_goes_on(self, tuner: Tuner) -> None:
         add(tuner, rung=0, value=0.5, seconds=1.0)
