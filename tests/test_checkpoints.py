@@ -123,6 +123,10 @@ class TestFiles:
         assert not list(tmp_path.glob("*.part"))
 
 
+#: What the pipeline fills in
+ADAGRAD: dict[str, Any] = dict(optimizer="Adagrad", optimizer_kwargs=dict(lr=0.1), lr_scheduler="CosineAnnealingLR")
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[float]]:
     """Train, and return the checkpoint and the losses until then."""
@@ -150,12 +154,18 @@ class TestPipeline:
             (dict(model_kwargs=dict(embedding_dim=4, entity_constrainer="normalize")), r"constrainer was None"),
             (dict(training_loop="nonsampling"), r"training_loop was"),
             (dict(dataset_kwargs=dict(create_inverse_triples=True)), r"\d+ more"),
-            (dict(optimizer="SGD"), r"optimizer\.class was 'Adam', and is 'SGD'"),
+            (dict(optimizer="SGD"), r"optimizer\.class was 'Adagrad', and is 'SGD'"),
             # which leaves out the schedule
-            (dict(optimizer="Adam", optimizer_kwargs=dict(lr=0.05)), r"lr_scheduler was .*CosineAnnealingLR.*, and is None"),
-            (dict(loss_kwargs=dict(negative_weight=0.5)), r"loss\.class was 'SoftmaxLoss', and is 'NonSamplingLoss'"),
+            (
+                dict(optimizer="Adagrad", optimizer_kwargs=dict(lr=0.1)),
+                r"lr_scheduler was .*CosineAnnealingLR.*, and is None",
+            ),
+            (
+                dict(**ADAGRAD, loss_kwargs=dict(negative_weight=0.5)),
+                r"loss\.class was 'SoftmaxLoss', and is 'NonSamplingLoss'",
+            ),
             (dict(loss_kwargs=dict(regularization_weight=0.5)), r"loss\.regularization_weight was .*, and is 0\.5"),
-            (dict(training_loop_kwargs=dict(start_epochs=50)), r"start_epochs was 100, and is 50"),
+            (dict(**ADAGRAD, training_loop_kwargs=dict(start_epochs=50)), r"start_epochs was 0, and is 50"),
             (dict(training_loop_kwargs=dict(target="tail")), r"target was \['tail', 'head'\], and is \['tail'\]"),
             (dict(training_loop_kwargs=dict(loss_weighter=RelationLossWeighter(torch.arange(55.0)))), r"weights was"),
             (dict(training_kwargs=dict(batch_size=128)), r"batch_size was 1592, and is 128"),
@@ -163,7 +173,7 @@ class TestPipeline:
                 dict(training_kwargs=dict(gradient_clipping_max_norm=1.0)),
                 r"gradient_clipping_max_norm was None, and is 1\.0",
             ),
-            (dict(training_kwargs=dict(label_smoothing=0.1)), r"label_smoothing was None, and is 0\.1"),
+            (dict(**ADAGRAD, training_kwargs=dict(label_smoothing=0.1)), r"label_smoothing was None, and is 0\.1"),
         ],
     )
     def test_another_training(self, tmp_path: Path, changed: dict[str, Any], message: str) -> None:
@@ -177,7 +187,7 @@ class TestPipeline:
         with caplog.at_level(logging.WARNING, "pykeen_nonsampling"):
             result = run(tmp_path, epochs=8)
         assert "a cosine schedule for 4 epochs" in caplog.text
-        assert "for 8 epochs, and starts again at 0.025" in caplog.text
+        assert "for 8 epochs, and starts again at 0.05" in caplog.text
         losses = trained[1]
         assert result.losses[:4] == losses
         assert len(result.losses) == 8
@@ -268,6 +278,8 @@ class TestInterrupt:
         class Interrupt(TrainingCallback):
             def pre_batch(self, **kwargs):
                 if self.training_loop._epoch + 1 == int(sys.argv[2]):
+                    # once
+                    sys.argv[2] = 0
                     os.kill(os.getpid(), signal.SIGINT)
 
         result = pipeline(

@@ -136,6 +136,7 @@ def test_tables_of_defaults_are_current(name: str, table: str) -> None:
     assert written.strip() == table, f"write into docs/usage.md:\n{table}"
 
 
+DEFAULTS = ["defaults", "report", "--file", str(RESULTS / "defaults.jsonl")]
 EXPERIMENTS = [str(path) for path in sorted((ROOT / "pykeen_nonsampling" / "experiments").glob("*/*.json"))]
 
 
@@ -144,7 +145,8 @@ EXPERIMENTS = [str(path) for path in sorted((ROOT / "pykeen_nonsampling" / "expe
     [
         ("README.md", "summary", ["accuracy", "report", "--summary", *EXPERIMENTS]),
         ("docs/benchmarks.md", "times", ["tables", "speed", "--file", str(RESULTS / "benchmark.json")]),
-        ("docs/choosing.md", "defaults", ["defaults", "report", "--file", str(RESULTS / "defaults.jsonl")]),
+        ("docs/choosing.md", "defaults", DEFAULTS),
+        ("docs/choosing.md", "squared", [*DEFAULTS, "--loss", "squared"]),
         ("docs/choosing.md", "results", ["accuracy", "report", *EXPERIMENTS]),
         ("docs/tuning.md", "searches", ["tuning", "report", "--file", str(RESULTS / "tuning.jsonl")]),
         ("docs/promises.md", "estimates", ["memory", "report"]),

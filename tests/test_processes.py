@@ -56,6 +56,8 @@ def train(training_loop: str, model: str, epochs: int, **kwargs: Any) -> Any:
             relation_initializer=PretrainedInitializer(torch.rand(55, *shape, generator=generator)),
         ),
         training_loop=training_loop,
+        # whose batches are not random
+        loss="nonsampling",
         evaluator="factorized",
         epochs=epochs,
         random_seed=0,

@@ -325,7 +325,7 @@ class TestLikePyKEEN:
     def test_progress_bar_by_epoch_with_the_loss(
         self, world: World, make: Any, nations: Nations, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        make().train(nations.training, num_epochs=3)
+        make().train(nations.training, num_epochs=3, batch_size=2 * nations.training.num_triples)
         text = capsys.readouterr().err
         assert "3/3" in text
         assert "loss=" in text
@@ -354,13 +354,10 @@ class TestMessages:
         loop = world.loop(model=model, triples_factory=nations.training)
         loop.train(nations.training, num_epochs=20, use_tqdm=False)
         messages = [r.getMessage() for r in caplog.records if r.name.startswith("pykeen_nonsampling")]
-        if world.loop.closed_world:
-            expected = ["loss='nonsampling', loss_kwargs={'negative_weight': "]
-        else:
-            expected = ["loss='softmax', loss_kwargs={'scale': ", "100 epochs of the squared loss, from "]
-        assert type(model.loss) is (NonSamplingLoss if world.loop.closed_world else SoftmaxLoss)
-        for message, part in zip(messages, expected, strict=True):
-            assert part in message
+        closed = world.loop.closed_world
+        assert type(model.loss) is (NonSamplingLoss if closed else SoftmaxLoss)
+        (message,) = messages
+        assert ("loss='nonsampling', loss_kwargs={'negative_weight': " if closed else "loss='softmax', loss_kw") in message
 
     @pytest.mark.parametrize(("num_epochs", "batch_size", "warns"), [(5, None, True), (200, None, False), (5, 10, False)])
     def test_few_steps_are_pointed_out(
@@ -386,7 +383,7 @@ class TestMessages:
     ) -> None:
         """PyKEEN's ComplEx starts with normally distributed vectors."""
         kwargs = dict(entity_initializer=initializer, relation_initializer=initializer)
-        model = ComplEx(triples_factory=nations.training, random_seed=0, **kwargs)
+        model = ComplEx(triples_factory=nations.training, random_seed=0, loss=NonSamplingLoss(), **kwargs)
         world.train(model, nations.training, num_epochs=3, batch_size=500, sub_batch_size=100)
         messages = [r.getMessage() for r in caplog.records if "mean square of all scores" in r.getMessage()]
         assert len(messages) == warns

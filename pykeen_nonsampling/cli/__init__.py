@@ -9,7 +9,7 @@ from .group import LazyGroup, debug_option
 DESCRIPTIONS = {
     "compare": "Compare training on all negatives with training on sampled ones.",
     "models": "List the models that can be trained without sampling.",
-    "plan": "Estimate the memory of a run, and the time of an epoch.",
+    "plan": "Estimate the memory of a run and the time of an epoch, and name the loss.",
     "train": "Train from a configuration file, in one process or in many.",
     "tune": "Find the best model for a graph, within some minutes.",
 }

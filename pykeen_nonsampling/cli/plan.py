@@ -190,7 +190,7 @@ def command(
     ranks: int | None,
     arguments: tuple[str, ...],
 ) -> None:
-    """Estimate the memory of a run, and the time of an epoch, and name the loss.
+    """Estimate the memory of a run and the time of an epoch, and name the loss.
 
     The graph is a dataset, a file, or just sizes: for these, numbers of distinct queries are those of a synthetic graph. The
     model has the given keyword arguments (values are JSON, or else plain text; all others have the defaults of a pipeline):

@@ -143,9 +143,10 @@ class SoftmaxLoss(FactorizedLoss):
     def default_weights(
         self, graph: Numbers, family: Family, closed_world: bool, num_features: float = math.inf
     ) -> dict[str, float]:
-        scale = constant("scale of the softmax loss", family)
-        # the fewer candidates there are, the less an answer costs
-        factor = scale * min(1.0, (graph.num_entities / 2000) ** 0.5)
+        # the fewer candidates there are, the less an answer has to stand out, and the less it costs
+        share = min(1.0, graph.num_entities / 2000)
+        scale = constant("scale of the softmax loss", family) * (share**0.25 if family.is_distance else 1.0)
+        factor = scale * share**0.5
         return {
             "scale": scale,
             "query_weight": 1.0,
