@@ -149,11 +149,8 @@ def complete_optimization(kwargs: Mapping[str, Any], model: Model, factory: Core
         return {}
     training_loop: Any = training_loop_resolver.lookup(kwargs["training_loop"])
     label_smoothing = (kwargs.get("training_kwargs") or {}).get("label_smoothing", 0.0)
-    loop_kwargs = kwargs.get("training_loop_kwargs") or {}
-    loss = training_loop.find_loss(model, factory, label_smoothing, **loop_kwargs)
-    # after a start, Adagrad's first steps, which are its largest, would undo it
-    from_scratch = not loop_kwargs.get("start_epochs")
-    optimizer, lr = optimization(training_loop, type(model), loss.needs_scores and from_scratch)
+    loss = training_loop.find_loss(model, factory, label_smoothing, **(kwargs.get("training_loop_kwargs") or {}))
+    optimizer, lr = optimization(training_loop, type(model), loss.needs_scores)
     added: dict[str, Any] = {"optimizer": optimizer, "optimizer_kwargs": dict(lr=lr)}
     if _epochs(kwargs) and kwargs.get("stopper") in (None, "nop"):
         # with an early stopper, the last epoch is not known beforehand

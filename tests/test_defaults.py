@@ -77,7 +77,7 @@ class TestOptimization:
             (dict(), ("Adagrad", 0.1)),
             (dict(loss="crossentropy"), ("Adagrad", 0.1)),
             (dict(model="RotatE"), ("Adagrad", 1.0)),
-            (dict(training_loop_kwargs=dict(start_epochs=3)), ("Adam", 0.05)),
+            (dict(training_loop_kwargs=dict(start_epochs=3)), ("Adagrad", 0.1)),
             # only the squared loss has targets to smooth
             (dict(training_kwargs=dict(label_smoothing=0.1)), ("Adam", 0.05)),
             (dict(optimizer="SGD", optimizer_kwargs=dict(lr=0.01)), ("SGD", 0.01)),

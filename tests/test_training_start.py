@@ -138,4 +138,4 @@ def test_front_door() -> None:
     )
     assert len(result.losses) == 5
     assert result.configuration["training_loop_kwargs"] == dict(start_epochs=50)
-    assert result.configuration["optimizer_kwargs"]["lr"] == 0.05
+    assert result.configuration["optimizer_kwargs"]["lr"] == 0.1
