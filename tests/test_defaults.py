@@ -121,7 +121,7 @@ def test_one_line_tells_everything(caplog: pytest.LogCaptureFixture) -> None:
         "model_kwargs={'scoring_fct_norm': 2}",
         "optimizer='Adagrad'",
         "lr_scheduler_kwargs={'T_max': 30}",
-        "loss_kwargs={'scale': 6.0, ",
+        "loss_kwargs={'scale': 3.0",
     ):
         assert part in record.getMessage()
     assert not [w for w in warned if "epoch parameter" in str(w.message)]
