@@ -15,11 +15,11 @@ from .losses import FactorizedLoss, describe, parameters_of
 
 @dataclass
 class RecordedResult(PipelineResult):
-    """A result of a pipeline whose ``results.json`` contains the configuration, with all weights of the loss."""
+    """A result of a pipeline whose ``results.json`` contains the configuration, with all weights of its losses."""
 
     @classmethod
     def of(cls, result: PipelineResult) -> RecordedResult:
-        """Convert a result, and record the loss that was trained with in its configuration."""
+        """Convert a result, and record the losses that were trained with in its configuration."""
         values = {field.name: getattr(result, field.name) for field in fields(PipelineResult)}
         loss = result.model.loss
         given = result.configuration.get("loss_kwargs")
@@ -28,6 +28,9 @@ class RecordedResult(PipelineResult):
         model_kwargs = configuration.get("model_kwargs")
         if isinstance(model_kwargs, Mapping) and "loss" in model_kwargs:
             configuration["model_kwargs"] = {**model_kwargs, "loss": loss}
+        start_kwargs = getattr(result.training_loop, "start_kwargs", None)
+        if start_kwargs:
+            configuration["training_loop_kwargs"] = {**configuration["training_loop_kwargs"], "start_kwargs": start_kwargs}
         return cls(**{**values, "configuration": configuration})
 
     def _get_results(self) -> Mapping[str, Any]:

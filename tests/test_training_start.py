@@ -27,12 +27,19 @@ class Killed(BaseException):
     """Stands for a process that ends in the middle."""
 
 
-def train(start_epochs: int = START, loss: Any = None, **kwargs: Any) -> tuple[list[float], dict[str, Tensor]]:
+def train(
+    start_epochs: int = START, loss: Any = None, start_kwargs: Any = None, **kwargs: Any
+) -> tuple[list[float], dict[str, Tensor]]:
     torch.manual_seed(0)
     loss = SoftmaxLoss() if loss is None else loss
     model = make_model(loss)
     loop = NonSamplingLCWATrainingLoop(
-        model=model, triples_factory=TRAINING, start_epochs=start_epochs, optimizer="Adam", optimizer_kwargs=dict(lr=0.01)
+        model=model,
+        triples_factory=TRAINING,
+        start_epochs=start_epochs,
+        start_kwargs=start_kwargs,
+        optimizer="Adam",
+        optimizer_kwargs=dict(lr=0.01),
     )
     losses = loop.train(TRAINING, num_epochs=EPOCHS, batch_size=500, use_tqdm=False, **kwargs)
     assert losses is not None
@@ -82,7 +89,7 @@ def test_a_killed_training_goes_on_with_the_same_bits(
 
     def train_epoch(self: Any, **kwargs: Any) -> float:
         nonlocal count
-        starting = self.start_epochs and not self.losses_per_epochs
+        starting = self.start.num_epochs and not self.losses_per_epochs
         result = original(self, **kwargs)
         # an epoch that begins with a start counts when it has ended
         count += 1
@@ -118,6 +125,58 @@ def test_bad_numbers(value: Any, error: type[Exception]) -> None:
         train(value)
 
 
+def test_it_is_trained_as_configured() -> None:
+    """With weights and a learning rate of its own."""
+    weights = dict(negative_weight=0.3, regularization_weight=0.0)
+    model, expected = make_model(SoftmaxLoss()), make_model(NonSamplingLoss(**weights))
+    torch.manual_seed(0)
+    loop = NonSamplingLCWATrainingLoop(
+        model=model,
+        triples_factory=TRAINING,
+        start_epochs=1,
+        start_kwargs=dict(lr=0.02, **weights),
+        optimizer="SGD",
+        optimizer_kwargs=dict(lr=0.0),
+    )
+    loop.train(TRAINING, num_epochs=1, use_tqdm=False)
+    torch.manual_seed(0)
+    expected.reset_parameters_()
+    other = NonSamplingLCWATrainingLoop(
+        model=expected, triples_factory=TRAINING, optimizer="Adam", optimizer_kwargs=dict(lr=0.02)
+    )
+    other.train(TRAINING, num_epochs=1, use_tqdm=False)
+    for x, y in zip(model.parameters(), expected.parameters(), strict=True):
+        assert torch.equal(x, y)
+
+
+@pytest.mark.parametrize(
+    ("start_epochs", "start_kwargs", "error", "message"),
+    [
+        (0, dict(lr=0.1), ValueError, "there is no start. Set start_epochs=100"),
+        (3, dict(lr=0), ValueError, "lr in start_kwargs=0"),
+        (3, dict(negative_weight=-1), ValueError, "negative_weight=-1"),
+        (
+            3,
+            dict(scale=2.0, lr=0.1),
+            TypeError,
+            "start_kwargs has scale, which is neither lr nor a parameter of the squared",
+        ),
+    ],
+)
+def test_bad_starts(start_epochs: int, start_kwargs: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        NonSamplingLCWATrainingLoop(
+            model=make_model(SoftmaxLoss()), triples_factory=TRAINING, start_epochs=start_epochs, start_kwargs=start_kwargs
+        )
+
+
+def test_another_configuration_is_another_training(tmp_path: Path) -> None:
+    arguments: dict[str, Any] = dict(checkpoint_directory=tmp_path, checkpoint_name="checkpoint.pt", checkpoint_frequency=0)
+    train(start_kwargs=dict(negative_weight=0.5), **arguments)
+    with pytest.raises(Exception, match=r"start_kwargs.negative_weight was 0.5, and is 0.25"):
+        train(start_kwargs=dict(negative_weight=0.25), **arguments)
+
+
 def test_losses_that_need_no_start() -> None:
     with pytest.raises(ValueError, match=r"start_epochs=3 is for losses that see every score, e.g. loss='softmax'"):
         train(loss=NonSamplingLoss())
@@ -137,5 +196,11 @@ def test_front_door() -> None:
         use_tqdm=False,
     )
     assert len(result.losses) == 5
-    assert result.configuration["training_loop_kwargs"] == dict(start_epochs=50)
+    recorded = result.configuration["training_loop_kwargs"]
+    assert recorded["start_epochs"] == 50
+    assert recorded["start_kwargs"]["lr"] == LEARNING_RATE
+    assert recorded["start_kwargs"].keys() == {"lr", *NonSamplingLoss().kwargs}
+    # derived from the graph
+    assert recorded["start_kwargs"]["negative_weight"] > 0
+    assert recorded["start_kwargs"]["regularization_weight"] > 0
     assert result.configuration["optimizer_kwargs"]["lr"] == 0.1

@@ -40,13 +40,12 @@ from ..losses.penalties import sum_of_norms
 from ..memory.task import Counts, Task
 from ..sweeps.choice import fastest_sweep
 from ..sweeps.numba.threads import warn_if_forked
-from ..validation import as_integer
 from .arguments import check_negative_sampler, check_training_arguments
 from .fingerprint import describe_graph, describe_loss, describe_model, describe_weights, plain
 from .messages import explain_non_finite_loss, log_loss, warn_of_divergence, warn_of_few_steps, warn_of_large_scores
 from .resuming import ResumableTrainingLoop
 from .run import Run, prepare
-from .start import remove_start, start_squared
+from .start import Start, remove_start, start_squared
 
 logger = logging.getLogger(__name__)
 
@@ -102,6 +101,7 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
         factorization_kwargs: OptionalKwargs = None,
         memory_budget: int | None = None,
         start_epochs: int = 0,
+        start_kwargs: OptionalKwargs = None,
         negative_sampler: HintOrType[NegativeSampler] = None,
         negative_sampler_kwargs: OptionalKwargs = None,
         **kwargs: Any,
@@ -116,6 +116,8 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
             state of the optimizer. The result is the same for any number. Defaults to a quarter of the free memory.
         :param start_epochs: ≥0, for a loss that sees every score: the number of epochs with the squared loss to start with.
             They are cheap, and bring vectors close to where the others would take long to get.
+        :param start_kwargs: the learning rate ``lr`` of these epochs, and parameters of their
+            :class:`~pykeen_nonsampling.NonSamplingLoss`. What is left out is derived from graph and model.
         :param negative_sampler: refused: there is nothing to sample
         :param negative_sampler_kwargs: refused for the same reason
         :param kwargs: additional keyword-based parameters passed to :class:`pykeen.training.TrainingLoop`
@@ -124,7 +126,7 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
         check_memory_budget(memory_budget)
         super().__init__(triples_factory=triples_factory, **kwargs)
         self.memory_budget = memory_budget
-        self.start_epochs = as_integer("start_epochs", start_epochs, 200, least=0)
+        self.start = Start.of(start_epochs, start_kwargs)
         #: whether this is the start of another training, which tells of itself
         self._is_start = False
         self.factorization = factorization
@@ -138,6 +140,11 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
             self._sharded = Sharded(triples_factory.sharding)
             self._sharded.check_arguments(loss_weighter=self.loss_weighter)
         self._give_loss(self.model)
+
+    @property
+    def start_kwargs(self) -> dict[str, Any]:
+        """How the current training started, or the last one, with all weights."""
+        return {} if self._run is None else self._run.start.kwargs
 
     @property
     def num_entities(self) -> int:
@@ -187,7 +194,8 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
             "target": [side.target for side in batch.sides],
             "weights": describe_weights(run.weights, batch.sides, sharding),
             "batch_size": self._training_kwargs.get("batch_size") or len(batch),
-            "start_epochs": self.start_epochs,
+            "start_epochs": run.start.num_epochs,
+            "start_kwargs": plain(run.start.kwargs),
         }
 
     def _align_random_numbers(self, group: Group) -> None:
@@ -304,7 +312,7 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
             # the bar over epochs is enough
             kwargs["use_tqdm_batch"] = False
         self._sub_batch_size = kwargs.get("sub_batch_size")
-        warn_of_few_steps(kwargs["num_epochs"], kwargs["batch_size"], num_batches, self.start_epochs)
+        warn_of_few_steps(kwargs["num_epochs"], kwargs["batch_size"], num_batches, self.start.num_epochs)
         try:
             with _compat.cheap_garbage_collection() as self._hide_from_collector, _compat.quiet_schedulers():
                 losses = super()._train(triples_factory=triples_factory, **_compat.with_gradient_clipping(**kwargs))
@@ -322,8 +330,8 @@ class FactorizedTrainingLoop(ResumableTrainingLoop, ABC):
     @override
     def _train_epoch(self, **kwargs: Any) -> float:  # type: ignore[override]
         placement = self._run.placement
-        if self.start_epochs and not self.losses_per_epochs:
-            start_squared(self, self._factory, self.start_epochs)
+        if self.start.num_epochs and not self.losses_per_epochs:
+            start_squared(self, self._factory, self._run.start)
         if not self._aligned:
             placement.group.share(*(x.data for x in (*placement.common_parameters(self.model), *self.model.buffers())))
             self._aligned = True

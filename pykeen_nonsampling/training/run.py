@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ from ..sweeps.choice import fastest_sweep
 from ..sweeps.problem import Sweep
 from .arguments import check_numbers
 from .messages import warn_of_low_precision
+from .start import Start
 
 if TYPE_CHECKING:
     from .loop import FactorizedTrainingLoop
@@ -38,6 +39,8 @@ class Run:
     #: the loss as it was given, and with all weights
     given_loss: Loss
     loss: FactorizedLoss
+    #: what the training starts with, with all weights
+    start: Start
     #: the weights of all triples as negatives, in addition to c⁻; of entities, those of this process
     weights: Weights
     #: all triples, seen from each end that is predicted, with their weights
@@ -85,16 +88,19 @@ def prepare(
         loss = resolve(num_features=num_features, label_smoothing=label_smoothing)
         loop._check_objective(loss.objective(label_smoothing, num_entities=loop.num_entities))
         placement.check_loss(loss)
-        if loop.start_epochs and not loss.needs_scores:
-            raise ValueError(
-                f"start_epochs={loop.start_epochs} is for losses that see every score, e.g. loss='softmax': "
-                f"{type(loss).__name__} needs no other start. Remove it."
-            )
-        if loop.start_epochs and factorization.no_moments is not None:
-            raise ValueError(
-                f"start_epochs={loop.start_epochs} starts with the squared loss, which cannot be used with "
-                f"{type(model).__name__}, since its scores are clamped. Remove it."
-            )
+        start = loop.start
+        if start.num_epochs:
+            if not loss.needs_scores:
+                raise ValueError(
+                    f"start_epochs={start.num_epochs} is for losses that see every score, e.g. loss='softmax': "
+                    f"{type(loss).__name__} needs no other start. Remove it."
+                )
+            if factorization.no_moments is not None:
+                raise ValueError(
+                    f"start_epochs={start.num_epochs} starts with the squared loss, which cannot be used with "
+                    f"{type(model).__name__}, since its scores are clamped. Remove it."
+                )
+            start = replace(start, loss=resolve_loss(start.loss, frequencies, factorization, world, num_features))
         if loss.duality_weight and factorization.family.is_distance:
             raise ValueError(
                 f"duality_weight={loss.duality_weight} applies to scores that are products of a query and an answer, but "
@@ -110,6 +116,7 @@ def prepare(
         factorization=factorization,
         given_loss=given_loss,
         loss=loss,
+        start=start,
         weights=placement.own(weights),
         batch=placement.batch(sides),
         sweep=placement.divide_sweep(fastest_sweep(room.memory_budget, loss.needs_scores)),
