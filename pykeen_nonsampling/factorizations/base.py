@@ -12,6 +12,7 @@ from pykeen.nn.modules import Interaction
 from torch import Tensor
 from typing_extensions import override
 
+from .functions import ScoreFunction
 from .moments import Moments, ScoreMoments, Weights
 
 
@@ -236,10 +237,10 @@ class Factorization(ABC):
         return scores
 
     @property
-    def own_scores(self) -> Callable[[Tensor], Tensor] | None:
+    def own_scores(self) -> ScoreFunction | None:
         """From factorized scores to the interaction's own, for losses that see every score; none, if they are the same.
 
-        It is differentiable, and the inverse of :meth:`transform` where there is one.
+        It is the inverse of :meth:`transform` where there is one.
         """
         return None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -25,6 +25,7 @@ from typing_extensions import override
 from ..validation import as_number
 from .base import Family, NotDecomposableError, check_complex, check_real
 from .diagonal import COMPLEX_TERMS, split_complex
+from .functions import NormFunction, ScoreFunction, SquareFunction
 from .trilinear import Layout, Term, TrilinearFactorization
 
 
@@ -182,17 +183,10 @@ class SquaredDistanceFactorization(TrilinearFactorization):
 
     @property
     @override
-    def own_scores(self) -> Callable[[Tensor], Tensor] | None:
+    def own_scores(self) -> ScoreFunction | None:
         if self.squares:
-            return self._own_norms
-        return self._own_squares if (self.scale, self.offset) != (1.0, 0.0) else None
-
-    def _own_norms(self, scores: Tensor) -> Tensor:
-        # a square that is all rounding error has no root, and no direction to change in
-        return scores.sub(self.offset).div(-self.scale).clamp(min=torch.finfo(scores.dtype).eps).sqrt().neg()
-
-    def _own_squares(self, scores: Tensor) -> Tensor:
-        return scores.sub(self.offset).div(self.scale)
+            return NormFunction(self.scale, self.offset)
+        return SquareFunction(self.scale, self.offset) if (self.scale, self.offset) != (1.0, 0.0) else None
 
 
 class TransEFactorization(SquaredDistanceFactorization):

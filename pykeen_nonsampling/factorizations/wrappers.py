@@ -21,6 +21,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from .base import Factorization, Form, NotDecomposableError
+from .functions import ClampFunction, ScoreFunction
 from .matrices import MatrixFactorization
 from .moments import Moments
 from .trilinear import Layout, Term, TrilinearFactorization, with_one
@@ -99,12 +100,8 @@ class ClampedFactorization(WrapperFactorization):
 
     @property
     @override
-    def own_scores(self) -> Callable[[Tensor], Tensor] | None:
-        return self._clamp
-
-    def _clamp(self, scores: Tensor) -> Tensor:
-        own = self.base.own_scores
-        return (scores if own is None else own(scores)).clamp(min=self.low, max=self.high)
+    def own_scores(self) -> ScoreFunction | None:
+        return ClampFunction(self.base.own_scores, self.low, self.high)
 
 
 class _Affine(WrapperFactorization):
@@ -223,8 +220,8 @@ class AverageTrilinearFactorization(WrapperFactorization, TrilinearFactorization
 
     @property
     @override
-    def own_scores(self) -> Callable[[Tensor], Tensor] | None:
-        own: Callable[[Tensor], Tensor] | None = self.base.own_scores
+    def own_scores(self) -> ScoreFunction | None:
+        own: ScoreFunction | None = self.base.own_scores
         return own
 
 

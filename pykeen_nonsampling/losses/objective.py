@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from ..factorizations.functions import ScoreFunction
 from ..factorizations.moments import ScoreMoments
 
 #: The number of scores to process at once, such that they stay in a second-level cache
-CACHED_SCORES = 2**19
+CACHED_SCORES = 2**18
 
 
 @dataclass(frozen=True)
@@ -219,8 +220,7 @@ class FunctionObjective(ScoreObjective):
 
     #: what the function's values cost
     objective: ScoreObjective
-    #: the function of scores, differentiable
-    function: Callable[[Tensor], Tensor]
+    function: ScoreFunction
 
     @override
     def cost(self, x: AllScores) -> Tensor:
@@ -228,14 +228,13 @@ class FunctionObjective(ScoreObjective):
 
     @override
     def differentiate(self, x: AllScores) -> Tensor:
-        totals = []
+        totals, room = [], x.scores.new_empty(0)
         for part in x.split():
-            with torch.enable_grad():
-                scores = part.scores.detach().requires_grad_()
-                values = self.function(scores)
-            derivatives = values.detach().clone()
-            totals.append(self.objective.differentiate(replace(part, scores=derivatives)))
-            part.scores.copy_(torch.autograd.grad(values, scores, derivatives)[0])
+            # the same memory for each part
+            room = room[: len(part.scores)] if len(room) else torch.empty_like(part.scores)
+            known = self.function.apply(part.scores, room)
+            totals.append(self.objective.differentiate(part))
+            self.function.pull_back(known, part.scores)
         return torch.stack(totals).sum()
 
 
