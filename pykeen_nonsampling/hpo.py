@@ -23,7 +23,7 @@ from .defaults import OPTIMIZATION, complete_loss, complete_model, is_ours, opti
 from .factorizations import Family, NotDecomposableError
 from .free import free_memory
 from .graph.frequencies import Frequencies
-from .losses import AutomaticLoss, FactorizedLoss
+from .losses import AutomaticLoss, FactorizedLoss, NonSamplingLoss, SoftmaxLoss
 from .losses.automatic import choose_loss
 from .memory.dry_run import outline
 from .memory.outline import Outline, format_bytes
@@ -120,14 +120,19 @@ def complete_study(kwargs: Mapping[str, Any]) -> dict[str, Any]:
     model = model_resolver.lookup(kwargs.get("model"))
     loss_kwargs = completed.get("loss_kwargs") or {}
     loss: Any = loss_resolver.make(completed["loss"], loss_kwargs)
-    family = _limit_study(completed, training_loop, model, factory, loss)
+    smallest = _limit_study(completed, training_loop, model, factory, loss)
     if not isinstance(loss, FactorizedLoss):
         # PyKEEN's own, for which it has ranges
         return _complete_optimization(completed, training_loop, model, needs_scores=True)
     if isinstance(loss, AutomaticLoss):
-        loss = choose_loss(Frequencies.of(factory), training_loop.closed_world)(**loss.kwargs)
+        if smallest is None:
+            chosen = choose_loss(Frequencies.of(factory), training_loop.closed_world)
+        else:
+            # some models cannot be trained with the one that the graph suggests
+            chosen = SoftmaxLoss if smallest.task.scores else NonSamplingLoss
+        loss = chosen(**loss.kwargs)
         completed["loss"] = loss_resolver.normalize_inst(loss)
-    ranges = loss_ranges(training_loop, loss, factory, family)
+    ranges = loss_ranges(training_loop, loss, factory, Family.OTHER if smallest is None else smallest.family)
     _add_ranges(completed, "loss", {name: space for name, space in ranges.items() if name not in loss_kwargs})
     return _complete_optimization(completed, training_loop, model, loss.needs_scores)
 
@@ -153,8 +158,11 @@ def _limit_study(
     model: type[Model],
     factory: CoreTriplesFactory,
     loss: Loss,
-) -> Family:
-    """Restrict the sizes that a study searches to what fits, and find the family of the model."""
+) -> Outline | None:
+    """Restrict the sizes that a study searches to what fits.
+
+    :return: the smallest of the models; none, if its size is not known before it is made
+    """
     model_kwargs = completed.get("model_kwargs") or {}
     given = completed.get("model_kwargs_ranges") or {}
     searched = {name: x for name, x in {**model.hpo_default, **given}.items() if name not in model_kwargs}
@@ -167,24 +175,24 @@ def _limit_study(
         task = partial(training_loop.plan_task, loss, inverse=factory.create_inverse_triples)
         return outline(model, {**fixed, **values}, factory, task)
 
-    smallest = {name: x["low"] for name, x in sizes.items()}
+    lows = {name: x["low"] for name, x in sizes.items()}
     try:
-        family = outlined(smallest).family
+        smallest = outlined(lows)
     except NotDecomposableError:
         raise
     except Exception as error:
         # e.g. one that computes vectors from the graph
         logger.info("The size of %s is not known before it is made, so the study does not limit it: %r", model, error)
-        return Family.OTHER
+        return None
     ours = {name: (x["low"], x["high"]) for name, x in sizes.items() if name not in given}
     theirs = {name: x["high"] for name, x in sizes.items() if name in given}
     highs = limit_sizes(ours, lambda values: fits(outlined({**theirs, **values}), memory, device)) if ours else {}
     if highs is None:
-        needed = outlined({**theirs, **smallest}).memory(device).total
+        needed = outlined({**theirs, **lows}).memory(device).total
         raise ValueError(
-            f"{model.__name__} with {_format({**theirs, **smallest})} has more than {WIDEST} features, or needs more than "
+            f"{model.__name__} with {_format({**theirs, **lows})} has more than {WIDEST} features, or needs more than "
             f"half of the free memory: about {format_bytes(needed)} of {format_bytes(memory)}. Set smaller numbers, e.g. "
-            f"model_kwargs=dict({_format({name: max(1, low // 4) for name, low in smallest.items()})})."
+            f"model_kwargs=dict({_format({name: max(1, low // 4) for name, low in lows.items()})})."
         )
     limited = {}
     for name, high in highs.items():
@@ -193,7 +201,7 @@ def _limit_study(
             limited[name] = {**space, "high": space["low"] + (high - space["low"]) // step * step}
     if limited:
         _add_ranges(completed, "model", limited)
-    return family
+    return smallest
 
 
 def _format(values: Mapping[str, Any]) -> str:

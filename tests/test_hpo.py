@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import pytest
 import torch
 from pykeen.datasets import Nations, get_dataset
 from pykeen.hpo import hpo_pipeline
-from pykeen.models import RESCAL
+from pykeen.models import RESCAL, ERModel
+from pykeen.nn.modules import MonotonicAffineTransformationInteraction, TransEInteraction
 from pykeen.training import training_loop_resolver
 
 from pykeen_nonsampling import NonSamplingLoss, NotDecomposableError
@@ -20,6 +22,20 @@ from pykeen_nonsampling.hpo import complete_study, limit_sizes, loss_ranges
 from pykeen_nonsampling.memory.dry_run import outline
 
 STUDY: dict[str, Any] = dict(dataset="nations", model="ComplEx", training_loop="nonsamplinglcwa")
+
+
+class LearnedScale(ERModel):
+    """TransE with a learned scale and bias."""
+
+    hpo_default: ClassVar[Mapping[str, Any]] = dict(embedding_dim=dict(type=int, low=8, high=16))
+
+    def __init__(self, embedding_dim: int, **kwargs: Any):
+        super().__init__(
+            interaction=MonotonicAffineTransformationInteraction(TransEInteraction(p=2)),
+            entity_representations_kwargs=dict(shape=embedding_dim),
+            relation_representations_kwargs=dict(shape=embedding_dim),
+            **kwargs,
+        )
 
 
 class TestSizes:
@@ -54,6 +70,11 @@ class TestRanges:
             assert complete_study(dict(STUDY, dataset="umls", model=model))["loss"] == "softmax"
         in_the_closed_world = dict(STUDY, dataset="umls", model="TransE", training_loop="nonsampling")
         assert complete_study(in_the_closed_world)["loss"] == "nonsampling"
+
+    def test_the_loss_suits_the_model_too(self) -> None:
+        """A learned scale and bias around a norm, of which only the square is factorized."""
+        study = complete_study(dict(STUDY, model=LearnedScale, model_kwargs=dict(embedding_dim=8)))
+        assert study["loss"] == "nonsampling"
 
     def test_products_are(self) -> None:
         space = complete_study(STUDY)["loss_kwargs_ranges"]["regularization_weight"]
