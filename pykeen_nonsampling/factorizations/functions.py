@@ -79,7 +79,7 @@ class NormFunction(ScoreFunction):
         least = torch.finfo(scores.dtype).eps
         scores.sub_(self.offset).div_(-self.scale).clamp_(min=least).sqrt_()
         # what derivatives are divided by; without comparisons, which need memory of their own
-        norms = functional.threshold_(room.copy_(scores), 1.0001 * math.sqrt(least), math.inf)
+        norms = functional.threshold(room.copy_(scores), 1.0001 * math.sqrt(least), math.inf, inplace=True)
         scores.neg_()
         return norms
 

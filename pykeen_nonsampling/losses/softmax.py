@@ -34,7 +34,7 @@ class SoftmaxObjective(ScoreObjective):
     #: whether the other answers of a query are left out of the sum over candidates
     filtered: bool = False
 
-    def _shares(self, x: AllScores) -> Tensor:
+    def shares(self, x: AllScores) -> Tensor:
         """Compute the weight of each positive, shape: (n,)."""
         shares = (torch.as_tensor(x.query_weights).to(x.scores) / x.num_answers).index_select(0, x.query_index)
         return shares * x.positive_weights
@@ -51,11 +51,11 @@ class SoftmaxObjective(ScoreObjective):
             known[x.query_index, x.answers] = True
             negatives = logs.masked_fill(known, -math.inf).logsumexp(dim=-1).index_select(0, x.query_index)
             normalizers = torch.logaddexp(negatives, logs[x.query_index, x.answers])
-        return torch.dot(self._shares(x), normalizers - positives)
+        return torch.dot(self.shares(x), normalizers - positives)
 
     @override
     def differentiate(self, x: AllScores) -> Tensor:
-        scores, shares, weights = x.scores, self._shares(x), x.candidate_weights
+        scores, shares, weights = x.scores, self.shares(x), x.candidate_weights
         positives = self.scale * x.positives
         largest, sums = scores.new_empty(len(scores)), scores.new_empty(len(scores))
         factors = scores.new_zeros(len(scores)).index_add_(0, x.query_index, shares)

@@ -56,13 +56,17 @@ class ScoreSweep(PlainSweep):
                 if problem.norm_weight:
                     total += add_norms(queries, block.index.counts, problem.norm_weight)
                 continue
-            total += objective.differentiate(scores)
+            total += self._differentiate(objective, scores)
             grad_queries = torch.mm(scores.scores, answers, out=self._rows("gradient by queries", answers, block))
             gradients.answers.addmm_(scores.scores.T, queries)
             if problem.norm_weight:
                 total += add_norms(queries, block.index.counts, problem.norm_weight, grad_queries)
             self._pull_back(problem, gradients, block, x, y, grad_queries)
         return total, gradients
+
+    def _differentiate(self, objective: ScoreObjective, scores: AllScores) -> Tensor:
+        """Put the derivatives of a block in the place of its scores, and return its cost."""
+        return objective.differentiate(scores)
 
     @override
     def memory(self, size: Size) -> SweepMemory:

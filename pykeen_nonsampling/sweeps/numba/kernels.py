@@ -23,11 +23,15 @@ TO_ANSWER, TO_GIVEN, TO_RELATION = 0, 1, 2
 FIRST, SECOND, TARGET, CONSTANT, LEFT_OUT = 1, 2, 4, 8, 16
 
 
-def compiled(parallel: bool = False) -> Callable[[Callable[..., Any]], Any]:
-    """Compile a function when it is first called. Sums may be taken in any order, but what is not finite stays visible."""
-    options: dict[str, Any] = dict(
-        nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"}, parallel=parallel
-    )
+def compiled(parallel: bool = False, ignore_nan: bool = False) -> Callable[[Callable[..., Any]], Any]:
+    """Compile a function when it is first called. Sums may be taken in any order, but what is not finite stays visible.
+
+    :param parallel: whether the function divides its work among threads
+    :param ignore_nan: whether a number that is not one may be overlooked, for functions whose callers would still see it
+    :return: the decorator
+    """
+    fastmath = {"reassoc", "contract", "nsz", *(["nnan"] if ignore_nan else [])}
+    options: dict[str, Any] = dict(nogil=True, error_model="numpy", fastmath=fastmath, parallel=parallel)
 
     def compile_lazily(function: Callable[..., Any]) -> Any:
         try:
