@@ -86,6 +86,13 @@ SUITABLE: Mapping[type[Model], Mapping[str, Any]] = {
     UM: dict(entity_initializer="normal_norm"),
 }
 
+#: The same for RESCAL, times the dimension, if that is less: the more numbers of a matrix change at once, the more its
+#: products with vectors change
+MATRIX_LEARNING_RATE = 5.0
+
+#: The dimension whose learning rate a search starts from, if it searches the dimension, too
+TYPICAL_DIMENSION = 100
+
 #: The arguments of optimizer and schedule, which are filled in together or not at all
 OPTIMIZATION = ("optimizer", "optimizer_kwargs", "lr_scheduler", "lr_scheduler_kwargs")
 
@@ -95,16 +102,20 @@ def is_ours(training_loop: str | type[TrainingLoop[Any]] | None) -> bool:
     return issubclass(training_loop_resolver.lookup(training_loop), FactorizedTrainingLoop)
 
 
-def optimization(training_loop: type[TrainingLoop[Any]], model: type[Model], needs_scores: bool) -> tuple[str, float]:
+def optimization(
+    training_loop: type[TrainingLoop[Any]], model: type[Model], needs_scores: bool, dimension: int = TYPICAL_DIMENSION
+) -> tuple[str, float]:
     """Choose an optimizer and its learning rate.
 
     :param training_loop: the class of the training loop
     :param model: the class of the model
     :param needs_scores: whether the loss sees every score
+    :param dimension: the dimension of the entities' vectors
     :return: the name of the optimizer, and the learning rate
     """
     if needs_scores:
-        return "Adagrad", ADAGRAD_LEARNING_RATES.get(model, ADAGRAD_LEARNING_RATE)
+        rate = ADAGRAD_LEARNING_RATES.get(model, ADAGRAD_LEARNING_RATE)
+        return "Adagrad", min(rate, MATRIX_LEARNING_RATE / dimension) if issubclass(model, RESCAL) else rate
     return "Adam", next(rate for cls, rate in LEARNING_RATE.items() if issubclass(training_loop, cls))
 
 
@@ -150,7 +161,8 @@ def complete_optimization(kwargs: Mapping[str, Any], model: Model, factory: Core
     training_loop: Any = training_loop_resolver.lookup(kwargs["training_loop"])
     label_smoothing = (kwargs.get("training_kwargs") or {}).get("label_smoothing", 0.0)
     loss = training_loop.find_loss(model, factory, label_smoothing, **(kwargs.get("training_loop_kwargs") or {}))
-    optimizer, lr = optimization(training_loop, type(model), loss.needs_scores)
+    dimension = model.entity_representations[0].shape[0] if isinstance(model, RESCAL) else TYPICAL_DIMENSION
+    optimizer, lr = optimization(training_loop, type(model), loss.needs_scores, dimension)
     added: dict[str, Any] = {"optimizer": optimizer, "optimizer_kwargs": dict(lr=lr)}
     if _epochs(kwargs) and kwargs.get("stopper") in (None, "nop"):
         # with an early stopper, the last epoch is not known beforehand

@@ -77,6 +77,8 @@ class TestOptimization:
             (dict(), ("Adagrad", 0.1)),
             (dict(loss="crossentropy"), ("Adagrad", 0.1)),
             (dict(model="RotatE"), ("Adagrad", 1.0)),
+            (dict(model="RESCAL", model_kwargs=dict(embedding_dim=20)), ("Adagrad", 0.1)),
+            (dict(model="RESCAL", model_kwargs=dict(embedding_dim=125)), ("Adagrad", 0.04)),
             (dict(training_loop_kwargs=dict(start_epochs=3)), ("Adagrad", 0.1)),
             # only the squared loss has targets to smooth
             (dict(training_kwargs=dict(label_smoothing=0.1)), ("Adam", 0.05)),
