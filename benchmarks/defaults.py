@@ -41,7 +41,8 @@ PRODUCTS, DISTANCES = ("ComplEx", "DistMult"), ("TransE", "RotatE")
 #: Weights that do not depend on the number of features, or on that of triples per entity
 ANY_SIZE = {"mass per feature": float("inf"), "mass on a sparse graph": float("inf")}
 
-REGULARIZATION, SCALE = "regularization of the softmax loss", "scale of the softmax loss"
+REGULARIZATION, DUALITY = "regularization of the softmax loss", "duality of the softmax loss"
+SCALE = "scale of the softmax loss"
 
 #: Rules for the local closed world: constants that replace those of the package, the learning rate of the squared loss, and
 #: the factor of that of the softmax loss. Their names begin with the loss.
@@ -51,6 +52,8 @@ RULES: Mapping[tuple[str, ...], Mapping[str, Mapping[str, float]]] = {
         "softmax, λ 0.02": {REGULARIZATION: 0.02},
         "softmax, λ 0.1": {REGULARIZATION: 0.1},
         "softmax, lr × 3": {"factor of the learning rate": 3.0},
+        "softmax, duality 0.05": {REGULARIZATION: 0.0, DUALITY: 0.05},
+        "softmax, duality 0.1": {REGULARIZATION: 0.0, DUALITY: 0.1},
         "squared": {},
         "squared, any size": ANY_SIZE,
         "squared, λ 0.06": {**ANY_SIZE, "regularization": 0.06},
