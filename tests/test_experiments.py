@@ -19,6 +19,10 @@ DIRECTORY = Path(str(files("pykeen_nonsampling"))) / "experiments"
 PATHS = sorted(DIRECTORY.glob("*/*.json"))
 
 
+#: The weights that are derived from the graph, if they are left out
+WEIGHTS = ("negative_weight", "query_weight", "candidate_weight", "regularization_weight", "duality_weight")
+
+
 def load(path: Path) -> dict[str, Any]:
     content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return content
@@ -58,10 +62,14 @@ class TestEach:
     def test_leaves_nothing_to_be_chosen(self, path: Path, caplog: pytest.LogCaptureFixture) -> None:
         """So that another version, with other defaults, gives the same result."""
         caplog.set_level(logging.INFO, "pykeen_nonsampling")
-        result = pipeline(**small(load(path)["pipeline"]), random_seed=0, use_tqdm=False)
+        settings = load(path)["pipeline"]
+        loop_kwargs = settings.get("training_loop_kwargs", {})
+        if "start_epochs" in loop_kwargs:
+            assert loop_kwargs["start_kwargs"].keys() == {"lr", *WEIGHTS}
+        result = pipeline(**small(settings), random_seed=0, use_tqdm=False)
         messages = [r.getMessage() for r in caplog.records if r.name.startswith("pykeen_nonsampling")]
         # of what has been set
-        assert not [message for message in messages if not message.startswith("Started with 100 epochs")]
+        assert not [message for message in messages if not message.startswith("Started with")]
         assert result.losses[-1] < result.losses[0]
 
     def test_loss_is_valid_for_pykeen(self, path: Path) -> None:
