@@ -55,6 +55,13 @@ ADAGRAD_LEARNING_RATE = 0.1
 #: The same for models that need another one: RotatE's phases have farther to go than other numbers
 ADAGRAD_LEARNING_RATES: Mapping[type[Model], float] = {RotatE: 1.0}
 
+#: The largest one for RESCAL, times the dimension: the more numbers of a matrix change at once, the more its
+#: products with vectors change
+MATRIX_LEARNING_RATE = 5.0
+
+#: The dimension whose learning rate a search starts from, if it searches the dimension, too
+TYPICAL_DIMENSION = 100
+
 #: What a model needs for a factorization, where PyKEEN's defaults leave it without one
 REQUIRED: Mapping[type[Model], Mapping[str, Any]] = {
     MuRE: dict(p=2, power_norm=True),
@@ -85,13 +92,6 @@ SUITABLE: Mapping[type[Model], Mapping[str, Any]] = {
     TuckER: dict(core_tensor_initializer="xavier_normal"),
     UM: dict(entity_initializer="normal_norm"),
 }
-
-#: The same for RESCAL, times the dimension, if that is less: the more numbers of a matrix change at once, the more its
-#: products with vectors change
-MATRIX_LEARNING_RATE = 5.0
-
-#: The dimension whose learning rate a search starts from, if it searches the dimension, too
-TYPICAL_DIMENSION = 100
 
 #: The arguments of optimizer and schedule, which are filled in together or not at all
 OPTIMIZATION = ("optimizer", "optimizer_kwargs", "lr_scheduler", "lr_scheduler_kwargs")
