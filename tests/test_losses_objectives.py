@@ -60,9 +60,10 @@ def test_moments_of_negatives_leave_out_the_positives() -> None:
 class TestNorms:
     @pytest.mark.parametrize("power", [1.0, 1.5, 2.0, 2.5, 3.0, 4.0])
     @pytest.mark.parametrize("dtype", [torch.double, torch.cdouble])
-    def test_equal_automatic_differentiation(self, power: float, dtype: torch.dtype) -> None:
+    @pytest.mark.parametrize("counts", [(0, 1, 2, 7, 3), (0, 3, 0, 0, 1), (0, 0, 0, 0, 0)])
+    def test_equal_automatic_differentiation(self, power: float, dtype: torch.dtype, counts: tuple[int, ...]) -> None:
         x = torch.randn(5, 2, 3, dtype=dtype, generator=torch.Generator().manual_seed(0)).requires_grad_()
-        weights = torch.tensor([0, 1, 2, 7, 3])
+        weights = torch.tensor(counts)
         actual = sum_of_norms(x, weights, power)
         expected = (weights * x.abs().pow(power).sum(dim=(1, 2))).sum()
         torch.testing.assert_close(actual, expected)

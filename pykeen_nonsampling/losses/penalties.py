@@ -12,16 +12,14 @@ from torch.autograd.function import once_differentiable
 class _SumOfNorms(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weights: Tensor, power: float) -> Tensor:
-        # with the power, to save a pass over the gradient
-        factors = (power * weights.to(x.real.dtype)).view(-1, *(1,) * (x.ndim - 1))
-        # x |x|^(p - 2), also where x is zero
-        if power == 3:
-            gradient = x * _absolute(x).mul_(factors)
-        elif power == 2:
-            gradient = x * factors
+        rows = weights.nonzero().squeeze(dim=-1)
+        if 2 * len(rows) > len(x):
+            ctx.gradient = gradient = _differentiate(x, weights, power)
         else:
-            gradient = x.sgn().mul_(_absolute(x).pow_(power - 1).mul_(factors))
-        ctx.gradient = gradient
+            # only some of the entities occur in a small batch
+            whole, x = x, x.index_select(0, rows)
+            gradient = _differentiate(x, weights.index_select(0, rows), power)
+            ctx.gradient = torch.zeros_like(whole).index_copy_(0, rows, gradient)
         return torch.vdot(x.reshape(-1), gradient.view(-1)).real / power
 
     @staticmethod
@@ -29,6 +27,16 @@ class _SumOfNorms(torch.autograd.Function):
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
         gradient, ctx.gradient = ctx.gradient, None
         return gradient if grad_outputs[0].item() == 1.0 else gradient.mul_(grad_outputs[0]), None, None
+
+
+def _differentiate(x: Tensor, weights: Tensor, power: float) -> Tensor:
+    """Compute the gradient of the sum: p w x |x|^(p - 2), also where x is zero."""
+    factors = (power * weights.to(x.real.dtype)).view(-1, *(1,) * (x.ndim - 1))
+    if power == 3:
+        return x * _absolute(x).mul_(factors)
+    if power == 2:
+        return x * factors
+    return x.sgn().mul_(_absolute(x).pow_(power - 1).mul_(factors))
 
 
 def _absolute(x: Tensor) -> Tensor:
