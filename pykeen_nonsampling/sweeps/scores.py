@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import cast
 
@@ -79,9 +80,12 @@ class ScoreSweep(PlainSweep):
         index, keys = problem.side.index, problem.answers
         known = self._blocks.get(index)
         if known is None or known[0] != len(keys):
-            size = self._num_queries(len(keys), keys.element_size(), keys.device)
-            starts = range(0, index.num_queries, size)
-            known = self._blocks[index] = len(keys), [Block(index, slice(i, i + size), len(index)) for i in starts]
+            most = self._num_queries(len(keys), keys.element_size(), keys.device)
+            number = max(1, -(-index.num_queries // most))
+            # of the same size, since products of few queries are slow
+            bounds = [index.num_queries * i // number for i in range(number + 1)]
+            blocks = [Block(index, slice(*rows), len(index)) for rows in itertools.pairwise(bounds)]
+            known = self._blocks[index] = len(keys), blocks
         return known[1]
 
     def _num_queries(self, num_candidates: int, itemsize: int, device: torch.device) -> int:
