@@ -20,7 +20,7 @@ from typing import Any
 
 import click
 import torch
-from pykeen.models import Model
+from pykeen.models import Model, model_resolver
 from pykeen.training import LCWATrainingLoop, TrainingLoop
 from pykeen.triples import CoreTriplesFactory
 from pykeen.typing import LABEL_HEAD, LABEL_TAIL, Target
@@ -33,6 +33,7 @@ from typing_extensions import override
 from pykeen_nonsampling.cli.console import silence
 from pykeen_nonsampling.cli.files import check_free, check_writable, force_option
 from pykeen_nonsampling.cli.stopwatch import extrapolate, time_epochs
+from pykeen_nonsampling.defaults import model_defaults
 from pykeen_nonsampling.factorizations import Factorization
 from pykeen_nonsampling.factorizations.features import factorize_model, features, represent
 from pykeen_nonsampling.losses import SoftmaxLoss
@@ -155,8 +156,10 @@ class CrossEntropy:
             LABEL_TAIL: len(triples[:, [0, 1]].unique(dim=0)),
             LABEL_HEAD: len(triples[:, [1, 2]].unique(dim=0)),
         }
-        self.squared_loop = make_loop(model, training, dim, NonSamplingLCWATrainingLoop)
-        self.model = make_model(model, training, dim)
+        #: what a pipeline sets; PyKEEN's own regularizers would visit all entities in each small step
+        self.defaults = model_defaults(model_resolver.lookup(model))
+        self.squared_loop = make_loop(model, training, dim, NonSamplingLCWATrainingLoop, **self.defaults)
+        self.model = make_model(model, training, dim, **self.defaults)
         self.factorization = factorize_model(self.model)
         self.optimizer = torch.optim.Adam(self.model.parameters(), fused=True)
         #: how many batches were timed, or blocks of the floor, and how many there are
@@ -188,15 +191,18 @@ class CrossEntropy:
         self.parts["floor"] = timed, total
         return seconds
 
+    def _softmax_loop(self) -> TrainingLoop[Any]:
+        """Create the training loop of this package for cross-entropy."""
+        loss = SoftmaxLoss(scale=1.0)
+        return make_loop(self.name, self.training, self.dim, NonSamplingLCWATrainingLoop, loss, **self.defaults)
+
     def step(self) -> float:
         """Time an epoch of this package that is a single step on the whole graph."""
-        loop = make_loop(self.name, self.training, self.dim, NonSamplingLCWATrainingLoop, SoftmaxLoss(scale=1.0))
-        return time_batches(loop, self.training, self.training.num_triples, math.inf)[0]
+        return time_batches(self._softmax_loop(), self.training, self.training.num_triples, math.inf)[0]
 
     def batches(self, batches: int) -> float:
         """Time some mini-batches of this package, and scale them to an epoch."""
-        loop = make_loop(self.name, self.training, self.dim, NonSamplingLCWATrainingLoop, SoftmaxLoss(scale=1.0))
-        seconds, timed = time_batches(loop, self.training, self.batch_size, batches)
+        seconds, timed = time_batches(self._softmax_loop(), self.training, self.batch_size, batches)
         return self._scale("batches", seconds, timed, math.ceil(self.training.num_triples / self.batch_size))
 
     def autograd(self, batches: int) -> float:
@@ -215,7 +221,7 @@ class CrossEntropy:
 
     def lcwa(self, batches: int) -> float:
         """Time some batches of PyKEEN's own training with cross-entropy, and scale them to an epoch: tails only."""
-        model = make_model(self.name, self.training, self.dim, loss="crossentropy")
+        model = make_model(self.name, self.training, self.dim, loss="crossentropy", **self.defaults)
         loop = LCWATrainingLoop(model=model, triples_factory=self.training, automatic_memory_optimization=False, **OPTIMIZER)
         seconds, timed = time_batches(loop, self.training, self.lcwa_batch_size, batches)
         return self._scale("lcwa", seconds, timed, math.ceil(self.num_queries[LABEL_TAIL] / self.lcwa_batch_size))

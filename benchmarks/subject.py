@@ -50,8 +50,7 @@ def make_model(name: str, triples_factory: CoreTriplesFactory, dim: int, **kwarg
         triples_factory=triples_factory,
         embedding_dim=dim,
         random_seed=0,
-        **required_kwargs(model_resolver.lookup(name)),
-        **kwargs,
+        **{**required_kwargs(model_resolver.lookup(name)), **kwargs},
     )
 
 
@@ -88,13 +87,14 @@ def make_loop(
     dim: int,
     training_loop: type[FactorizedTrainingLoop] = NonSamplingTrainingLoop,
     loss: FactorizedLoss | None = None,
+    **kwargs: Any,
 ) -> FactorizedTrainingLoop:
     """Create a model and one of this package's training loops for it, by default with the squared loss."""
     if loss is None:
         # in the closed world, as in [li2021]_
         closed = dict(negative_weight=NEGATIVE_WEIGHT, regularization_weight=0.0)
         loss = NonSamplingLoss(**closed if training_loop is NonSamplingTrainingLoop else {})
-    model = make_model(name, triples_factory, dim, loss=loss)
+    model = make_model(name, triples_factory, dim, loss=loss, **kwargs)
     return training_loop(model=model, triples_factory=triples_factory, **OPTIMIZER)
 
 
