@@ -44,6 +44,9 @@ ANY_SIZE = {"mass per feature": float("inf"), "mass on a sparse graph": float("i
 REGULARIZATION, DUALITY = "regularization of the softmax loss", "duality of the softmax loss"
 SCALE = "scale of the softmax loss"
 
+#: From the squared solution, which the steps of a fresh optimizer should not destroy
+START = {"epochs of the start": 100, "factor of the learning rate": 0.5}
+
 #: Rules for the local closed world: constants that replace those of the package, the learning rate of the squared loss, and
 #: the factor of that of the softmax loss. Their names begin with the loss.
 RULES: Mapping[tuple[str, ...], Mapping[str, Mapping[str, float]]] = {
@@ -52,6 +55,7 @@ RULES: Mapping[tuple[str, ...], Mapping[str, Mapping[str, float]]] = {
         "softmax, λ 0.02": {REGULARIZATION: 0.02},
         "softmax, λ 0.1": {REGULARIZATION: 0.1},
         "softmax, lr × 3": {"factor of the learning rate": 3.0},
+        "softmax, start": START,
         "softmax, duality 0.05": {REGULARIZATION: 0.0, DUALITY: 0.05},
         "softmax, duality 0.1": {REGULARIZATION: 0.0, DUALITY: 0.1},
         "squared": {},
@@ -85,6 +89,7 @@ RULES: Mapping[tuple[str, ...], Mapping[str, Mapping[str, float]]] = {
         "softmax, scale 3": {SCALE: 3.0},
         "softmax, scale 12": {SCALE: 12.0},
         "softmax, lr × 3": {"factor of the learning rate": 3.0},
+        "softmax, start": START,
         "squared": {},
         "squared, mass 1": {**ANY_SIZE, "mass of a query's candidates": 1.0},
         "squared, mass 3": {**ANY_SIZE, "mass of a query's candidates": 3.0},
@@ -226,6 +231,7 @@ def train(dataset: Dataset, model: str, loss: str, rule: Mapping[str, float], di
             model=model,
             model_kwargs=dict(embedding_dim=dim),
             training_loop="nonsamplinglcwa",
+            training_loop_kwargs=dict(start_epochs=int(rule.get("epochs of the start", 0))),
             loss=LOSSES[loss],
             training_kwargs=dict(num_epochs=epochs, use_tqdm=False),
             evaluator="factorized",
