@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -71,19 +72,22 @@ def test_curves_are_measured_and_written(tmp_path: Path) -> None:
 def test_cross_entropy_is_trained_in_the_same_way_by_both() -> None:
     """With and without this package: the same optimizer, learning rates, regularization and triples."""
     quality = Quality(QualitySettings("nations", "ComplEx", 8, 1, 1, 1))
-    for number in (0, 1):
-        trials = {}
-        for loop in ("softmax", "autograd"):
-            parameters = dict(ENTRIES[loop].first[number])
-            trials[loop] = quality._suggest(
-                optuna.trial.FixedTrial({"loss": ENTRIES[loop].losses[0], **parameters}), loop, False
-            )
-            assert (parameters["lr"], parameters["regularization_weight"]) == (0.1, 0.05)
-        ours, theirs = trials["softmax"], trials["autograd"]
-        assert ours["optimizer"] == theirs["optimizer"] == "Adagrad"
-        assert ours["optimizer_kwargs"] == theirs["optimizer_kwargs"] == {"lr": 0.1}
-        weight = theirs["training_loop_kwargs"]["regularization_weight"]
-        assert ours["loss_kwargs"] == {"scale": 1.0, "regularization_weight": weight}
+
+    def suggest(loop: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        return quality._suggest(optuna.trial.FixedTrial({"loss": ENTRIES[loop].losses[0], **parameters}), loop, False)
+
+    first = [dict(ENTRIES[loop].first[0]) for loop in ("softmax", "autograd")]
+    assert [(x["lr"], x["regularization_weight"]) for x in first] == [(0.1, 0.05)] * 2
+    ours, theirs = suggest("softmax", first[0]), suggest("autograd", first[1])
+    assert ours["optimizer"] == theirs["optimizer"] == "Adagrad"
+    assert ours["optimizer_kwargs"] == theirs["optimizer_kwargs"] == {"lr": 0.1}
+    weight = theirs["training_loop_kwargs"]["regularization_weight"]
+    assert ours["loss_kwargs"] == {"scale": 1.0, "regularization_weight": weight}
+    assert ours["training_loop_kwargs"] == {"start_epochs": 0}
+    # relative to the scale
+    started = suggest("softmax", ENTRIES["softmax"].first[1])
+    assert started["training_loop_kwargs"] == {"start_epochs": 60}
+    assert started["loss_kwargs"] == {"scale": 10.0, "regularization_weight": 10 * weight}
     for loop in ("softmax", "autograd", "lcwa"):
         assert quality._dataset(loop).training.create_inverse_triples
     for loop in ("nonsampling", "nonsamplinglcwa", "slcwa"):
