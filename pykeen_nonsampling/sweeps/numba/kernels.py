@@ -6,12 +6,16 @@ and no two parts write to the same memory, so that they may run at the same time
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numba
 import numpy as np
 from numba import njit, prange, uint64
+
+logger = logging.getLogger(__name__)
 
 # What to do with the answers of a query: write their scores, let the squared objective turn them into slopes, or use slopes
 SCORE, SQUARE, USE_SLOPES = 0, 1, 2
@@ -308,6 +312,12 @@ def _multiply_all_rows(cuts, *arguments):
     return totals
 
 
+@cache
+def _announce() -> None:
+    """Say once why a first step takes long."""
+    logger.info("Loading compiled loops. The first time on a machine, Numba compiles them, which takes up to half a minute.")
+
+
 class Kernel:
     """A function that does one part of the work, and one that does all parts at once."""
 
@@ -322,6 +332,7 @@ class Kernel:
         :param arguments: all other arguments
         :return: the sum, always in the same order
         """
+        _announce()
         if len(cuts) == 2:
             return self.one(0, cuts, *arguments)
         before = numba.get_num_threads()
