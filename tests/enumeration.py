@@ -137,7 +137,8 @@ def enumerated_queries(
     The cost of a query is a function of the scores of all candidates, which of them are answers, their weights as answers,
     the weight of the query's negatives, and the weights of candidates as negatives.
     """
-    scores = enumerated_scores(model, factorization, own=loss.needs_scores)
+    own = loss.needs_scores and not getattr(factorization, "squared", False)
+    scores = enumerated_scores(model, factorization, own)
     observed = factory._add_inverse_triples_if_necessary(factory.mapped_triples).unique(dim=0)
     labels = torch.zeros_like(scores)
     labels[observed.unbind(dim=-1)] = 1.0
@@ -162,7 +163,9 @@ def enumerated_queries(
             if weighter is not None:
                 e, r = torch.tensor(entity), torch.tensor(relation)
                 whole = weighter(h=None, r=r, t=e) if target == "head" else weighter(h=e, r=r, t=None)
-                weight, positive_weights = weight * whole, positive_weights * whole
+                weight = weight * whole
+                if not loss.weighs_queries:
+                    positive_weights = positive_weights * whole
             weights = candidates * by_entity[column]
             costs.append(cost(scores[where], labels[where] == 1, positive_weights, weight, weights))
     total = torch.stack(costs).sum() + len(targets) * enumerated_regularization(model, observed, loss)

@@ -16,6 +16,7 @@ from graphs import GRAPHS, PECULIAR
 from pykeen.datasets import Nations
 from pykeen.models import DistMult
 from pykeen.pipeline import pipeline
+from pykeen.triples.weights import RelationLossWeighter
 from steps import TOLERANCE, Allocations, assert_first_step_equals
 from weights import UNIFORM, WEIGHTED, QueryWeighter
 
@@ -99,6 +100,17 @@ class TestTraining:
             lambda: enumerated_queries(model, factory, factorize(model.interaction), loss, cost, weighter=weighter),
             sweep=("scores", memory_budget),
         )
+
+    def test_a_query_that_weighs_twice_as_much_counts_twice(self) -> None:
+        factory = GRAPHS["ordinary"]
+        losses = []
+        for weight in (1.0, 2.0):
+            model = make_model(factory, DistMultCase)
+            model.loss = SoftmaxLoss(**UNIFORM)
+            weighter = RelationLossWeighter(torch.full((factory.real_num_relations,), weight))
+            loop = NonSamplingLCWATrainingLoop(model=model, triples_factory=factory, loss_weighter=weighter)
+            losses += loop.train(factory, num_epochs=1, use_tqdm=False) or []
+        assert losses[1] == pytest.approx(2 * losses[0])
 
     def test_batches_add_up(self) -> None:
         factory = GRAPHS["ordinary"]

@@ -58,17 +58,15 @@ class PykeenObjective(ScoreObjective):
     @override
     def differentiate(self, x: AllScores) -> Tensor:
         if type(self.loss) is CrossEntropyLoss and not self.label_smoothing:
-            # the same in half the time; a query's weight is that of its positives already
-            return SoftmaxObjective().differentiate(replace(x, positive_weights=1.0))
+            # the same in half the time
+            return SoftmaxObjective().differentiate(x)
         # what is computed in between stays in the cache, which makes it twice as fast
         return torch.stack([super(PykeenObjective, self).differentiate(part) for part in x.split()]).sum()
 
 
 def _weights(x: AllScores) -> Tensor | None:
     """Return the weights of queries that PyKEEN's loop would pass on, shape: (q, 1); none without a loss weighter."""
-    if isinstance(x.positive_weights, Tensor) and isinstance(x.query_weights, Tensor):
-        return x.query_weights[:, None]
-    return None
+    return x.query_weights[:, None] if isinstance(x.query_weights, Tensor) else None
 
 
 class PykeenLoss(FactorizedLoss):
@@ -112,7 +110,7 @@ class PykeenLoss(FactorizedLoss):
             # half of the mean over positives, and half of the mean over queries
             num_positives = sum(len(side.index) for side in batch.sides)
             return replace(objective, positive_weight=batch.num_queries / num_positives), 2.0 * batch.num_queries
-        weights = [side.weights.queries for side in batch.sides if isinstance(side.weights.positives, Tensor)]
+        weights = [side.weights.queries for side in batch.sides if isinstance(side.weights.queries, Tensor)]
         if weights and not isinstance(self.loss, UNWEIGHTED_MEANS):
             return objective, float(sum(torch.as_tensor(x).sum() for x in weights))
         return objective, float(batch.num_queries if isinstance(self.loss, CrossEntropyLoss) else num_scores)

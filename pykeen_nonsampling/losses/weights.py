@@ -119,7 +119,9 @@ def weigh_local_closed_world(
     index = side.index
     (entities, relations), counts = index.pairs.unbind(dim=-1), index.counts.to(dtype)
     given, answers = side.ends(weights.heads, weights.tails)
-    queries = _given(loss.negative_weight) * _weigh("query_weight", loss.query_weight, counts, entities, relations, counts)
+    queries: Tensor | float = _given(loss.negative_weight)
+    if loss.query_weight:
+        queries = queries * _weigh("query_weight", loss.query_weight, counts, entities, relations, counts)
     if given is not None:
         queries = queries * given[entities]
     if weights.relations is not None:
@@ -127,7 +129,9 @@ def weigh_local_closed_world(
     positives: Tensor | float = loss.positive_weight
     if weighter is not None:
         whole = _weigh_queries(weighter, side).to(dtype)
-        queries, positives = queries * whole, positives * whole[index.query_index]
+        queries = queries * whole
+        if not loss.weighs_queries:
+            positives = positives * whole[index.query_index]
     answered = side.ends(frequencies.heads, frequencies.tails)[1].to(dtype)
     candidates = _by_count("candidate_weight", loss.candidate_weight, answered)
     if answers is not None:
