@@ -267,8 +267,10 @@ class Quality:
                 epochs = trial.suggest_categorical("start_epochs", START_EPOCHS)
                 # answers score about 1 in the squared solution, which is too little for a softmax
                 scale = constant("scale of the softmax loss", self._family) if epochs else 1.0
-                loss_kwargs = dict(scale=scale, regularization_weight=scale * weight)
-                return arguments | dict(loss_kwargs=loss_kwargs, training_loop_kwargs=dict(start_epochs=epochs))
+                return arguments | dict(
+                    loss_kwargs=dict(scale=scale, regularization_weight=scale * weight),
+                    training_loop_kwargs=dict(start_epochs=epochs),
+                )
             loop_kwargs = dict(regularization_weight=weight)
             return arguments | dict(training_loop_kwargs=loop_kwargs, training_kwargs=dict(batch_size=BATCH_QUERIES))
         if is_ours(entry.loop):
