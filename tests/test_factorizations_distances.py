@@ -43,7 +43,7 @@ class TestTransEWithOptions(TrilinearTestCase):
     cls = TransEFactorization
     interaction_cls = TransEInteraction
     interaction_kwargs = dict(p=2, power_norm=True)
-    factorization_kwargs = dict(scale=0.7, offset=-0.4)
+    factorization_kwargs = dict(scale=0.7, offset=-0.4, squared=True)
 
 
 class TestTransEOfOneDimension(TrilinearTestCase):
@@ -67,6 +67,16 @@ class TestRotatE(TrilinearTestCase):
     cls = RotatEFactorization
     interaction_cls = RotatEInteraction
     relation_kwargs = dict(normalizer=complex_normalize)
+
+
+class TestRotatEWithOptions(TrilinearTestCase):
+    """Trained on the square, also where the model's own score is the norm."""
+
+    cls = RotatEFactorization
+    interaction_cls = RotatEInteraction
+    relation_kwargs = dict(normalizer=complex_normalize)
+    factorization_kwargs = dict(scale=0.1, squared=True)
+    sizes = dict(d=2)
 
 
 class TestMuRE(TrilinearTestCase):

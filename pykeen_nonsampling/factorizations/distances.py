@@ -64,13 +64,22 @@ class SquaredDistanceFactorization(TrilinearFactorization):
     default_scale: ClassVar[float] = 1 / 2
     default_offset: ClassVar[float] = 1.0
 
-    def __init__(self, interaction: NormBasedInteraction, scale: float | None = None, offset: float | None = None):
+    def __init__(
+        self,
+        interaction: NormBasedInteraction,
+        scale: float | None = None,
+        offset: float | None = None,
+        squared: bool = False,
+    ):
         """Initialize the factorization.
 
         :param interaction: the interaction
         :param scale: >0, the factor a of the squared distance
         :param offset: the score b at distance zero
+        :param squared: whether losses that see every score are trained on f, which ranks like the model's own score, and
+            not on the latter. The derivative of a norm is as large far away as it is nearby; that of f is not.
         :raises NotDecomposableError: for a norm other than p=2
+        :raises TypeError: if it is not said whether to use f
         :raises ValueError: for a scale or an offset that is out of range
         """
         super().__init__(interaction)
@@ -79,6 +88,9 @@ class SquaredDistanceFactorization(TrilinearFactorization):
         offset = self.default_offset if offset is None else offset
         self.scale = as_number("scale", scale, 0.5, above=0, otherwise=", which ranks close triples first")
         self.offset = as_number("offset", offset, 1.0)
+        if not isinstance(squared, bool):
+            raise TypeError(f"{squared=} has to be True or False.")
+        self.squared = squared
         self.squares = not interaction.power_norm
         self._lay_out()
 
@@ -184,6 +196,8 @@ class SquaredDistanceFactorization(TrilinearFactorization):
     @property
     @override
     def own_scores(self) -> ScoreFunction | None:
+        if self.squared:
+            return None
         if self.squares:
             return NormFunction(self.scale, self.offset)
         return SquareFunction(self.scale, self.offset) if (self.scale, self.offset) != (1.0, 0.0) else None
@@ -236,9 +250,9 @@ class RotatEFactorization(SquaredDistanceFactorization):
     # for PyKEEN, a complex vector of unit length has a squared norm of 2
     default_scale: ClassVar[float] = 1 / 4
 
-    def __init__(self, interaction: RotatEInteraction, scale: float | None = None, offset: float | None = None):
+    def __init__(self, interaction: RotatEInteraction, **kwargs: Any):
         """Initialize the factorization, cf. :class:`SquaredDistanceFactorization`."""
-        super().__init__(interaction, scale=scale, offset=offset)
+        super().__init__(interaction, **kwargs)
         # PyKEEN's RotatE ignores the parameters of its norm
         self.squares = True
 

@@ -66,6 +66,11 @@ class ClampedFactorization(WrapperFactorization):
                 f"clamp_score={clamp!r} is not an interval. Use a pair of numbers, or a float for both "
                 f"ends of it, e.g. clamp_score=3.0."
             ) from error
+        if getattr(base, "squared", False):
+            raise ValueError(
+                f"squared=True trains on another score than the model's own, which clamp_score={clamp!r} is for. Remove one "
+                f"of them."
+            )
         self.no_moments = (
             f"it sees only moments of scores, and of those clamped to {clamp} there is no closed form, since a clamp is not "
             f"linear in the features of head and tail. Use training_loop='nonsamplinglcwa' with loss='crossentropy' or "
