@@ -47,6 +47,9 @@ SCALE = "scale of the softmax loss"
 #: From the squared solution, which the steps of a fresh optimizer should not destroy
 START = {"epochs of the start": 100, "factor of the learning rate": 0.5}
 
+#: With the squares of distances in the place of norms
+SQUARES = {"squares": 1.0}
+
 #: Rules for the local closed world: constants that replace those of the package, the learning rate of the squared loss, and
 #: the factor of that of the softmax loss. Their names begin with the loss.
 RULES: Mapping[tuple[str, ...], Mapping[str, Mapping[str, float]]] = {
@@ -90,6 +93,10 @@ RULES: Mapping[tuple[str, ...], Mapping[str, Mapping[str, float]]] = {
         "softmax, scale 12": {SCALE: 12.0},
         "softmax, lr × 3": {"factor of the learning rate": 3.0},
         "softmax, start": START,
+        "softmax, squares": SQUARES,
+        "softmax, squares, scale 3": {**SQUARES, SCALE: 3.0},
+        "softmax, squares, scale 12": {**SQUARES, SCALE: 12.0},
+        "softmax, squares, scale 25": {**SQUARES, SCALE: 25.0},
         "squared": {},
         "squared, mass 1": {**ANY_SIZE, "mass of a query's candidates": 1.0},
         "squared, mass 3": {**ANY_SIZE, "mass of a query's candidates": 3.0},
@@ -231,7 +238,10 @@ def train(dataset: Dataset, model: str, loss: str, rule: Mapping[str, float], di
             model=model,
             model_kwargs=dict(embedding_dim=dim),
             training_loop="nonsamplinglcwa",
-            training_loop_kwargs=dict(start_epochs=int(rule.get("epochs of the start", 0))),
+            training_loop_kwargs=dict(
+                start_epochs=int(rule.get("epochs of the start", 0)),
+                factorization_kwargs=dict(squared=True) if rule.get("squares") else None,
+            ),
             loss=LOSSES[loss],
             training_kwargs=dict(num_epochs=epochs, use_tqdm=False),
             evaluator="factorized",
