@@ -81,9 +81,10 @@ class ScoreSweep(PlainSweep):
         known = self._blocks.get(index)
         if known is None or known[0] != len(keys):
             most = self._num_queries(len(keys), keys.element_size(), keys.device)
-            number = max(1, -(-index.num_queries // most))
+            # a part of a batch may have no query of this side
+            number = -(-index.num_queries // most)
             # of the same size, since products of few queries are slow
-            bounds = [index.num_queries * i // number for i in range(number + 1)]
+            bounds = [index.num_queries * i // max(1, number) for i in range(number + 1)]
             blocks = [Block(index, slice(*rows), len(index)) for rows in itertools.pairwise(bounds)]
             known = self._blocks[index] = len(keys), blocks
         return known[1]
