@@ -116,7 +116,8 @@ class TestResult:
         assert result.exit_code == 0, result.output
         assert "Going on after 15 trials, 15 of them finished" in result.output
         after = read(output)
-        pd.testing.assert_frame_equal(after[:15][before.columns], before)
+        # what only some of the new trials have makes a column of another type
+        pd.testing.assert_frame_equal(after[:15][before.columns], before, check_dtype=False)
         assert len(after) == 17
         assert (after["finished"][15:] > before["finished"].max()).all()
         now = json.loads((output / "best.json").read_text())

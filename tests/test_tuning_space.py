@@ -69,6 +69,20 @@ class TestScales:
         configuration = make_space(epochs=1).configure(Choice("DistMult", "nonsampling", False, 1.0, 0.02, {}), 0)
         assert configuration["training_kwargs"]["num_epochs"] == 1
 
+    def test_a_start_has_the_epochs_of_the_squared_loss(self, searched: Space) -> None:
+        choice = Choice("TransE", "softmax", False, 1.0, 0.02, {}, start=True, squared=True)
+        configuration = searched.configure(choice, LAST)
+        assert configuration["training_kwargs"]["num_epochs"] == 6
+        assert configuration["training_loop_kwargs"] == dict(start_epochs=30, factorization_kwargs=dict(squared=True))
+        assert searched.configure(choice._replace(start=False, squared=False), LAST)["training_loop_kwargs"] == {}
+
+    @pytest.mark.parametrize(("queries", "epochs"), [(1000, 6), (10, 3), (1, 1)])
+    def test_fewer_epochs_if_they_have_more_steps(self, queries: int, epochs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        """There are 909 queries."""
+        monkeypatch.setattr(space, "MOST_QUERIES", queries)
+        configuration = make_space().configure(Choice("DistMult", "softmax", False, 1.0, 0.02, {}), LAST)
+        assert configuration["training_kwargs"]["num_epochs"] == epochs
+
 
 class TestMemory:
     def test_dimensions_are_the_largest_that_fit(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,7 +171,7 @@ def test_variations_stay_in_their_ranges(tuned: Tuner) -> None:
 class TestInversion:
     def test_only_inverse_triples_change(self, tuned: Tuner) -> None:
         for trial in tuned.finished:
-            params = tuned.space.invert(trial)
+            params = tuned.space.turn(trial, "create_inverse_triples")
             changed = {name for name, value in trial.params.items() if params[name] != pytest.approx(value)}
             assert changed == {"create_inverse_triples"}
             assert params["create_inverse_triples"] is not trial.params["create_inverse_triples"]

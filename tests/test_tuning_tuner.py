@@ -208,23 +208,23 @@ class TestRun:
     @pytest.mark.parametrize(
         ("repetitions", "kept", "best"),
         [
-            ([0.8], [0, 1, 4], 4),
+            ([0.8], [0, 1, 5], 5),
             ([0.6], [0, 1], 1),
             # the other one is the best then, and repeated, too
-            ([0.3, 0.8], [0, 1, 5], 5),
-            ([0.3, 0.6], [0, 1], 3),
+            ([0.3, 0.8], [0, 1, 6], 6),
+            ([0.3, 0.6], [0, 1], 4),
             ([0.3, 0.3], [0, 1], 1),
-            ([NonFiniteLossError("too large"), 0.8], [0, 1, 5], 5),
+            ([NonFiniteLossError("too large"), 0.8], [0, 1, 6], 6),
         ],
     )
     def test_the_best_is_repeated(
         self, repetitions: list[Any], kept: list[int], best: int, tuner: Tuner, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("pykeen_nonsampling.tuning.tuner.FINAL_SHARE", 1.0)
-        # the defaults on a small scale and as a whole, and the same with inverse triples
-        self.results = [0.4, 0.7, 0.45, 0.64, *repetitions]
+        # the defaults on a small scale and as a whole, with inverse triples and with a start, and the better one as a whole
+        self.results = [0.4, 0.7, 0.45, 0.3, 0.64, *repetitions]
         assert tuner.run(600, trials=len(self.results)) is None
-        assert self.seeds == [0] * 4 + [1] * len(repetitions)
+        assert self.seeds == [0] * 5 + [1] * len(repetitions)
         assert list(tuner.table()["seed"]) == self.seeds
         assert self.kept == kept
         assert tuner.best is not None

@@ -79,9 +79,9 @@ def command(
 ) -> None:
     """Find the best model for a graph, within some minutes.
 
-    Searches models, losses and their weights, inverse triples, dimensions and learning rates by the MRR on the validation
-    triples. Test triples are used once, in the end, for the best model. Ctrl-C ends the search early; the same command
-    continues it.
+    Searches models, losses, their weights and what they start from, inverse triples, dimensions and learning rates by the
+    MRR on the validation triples. Test triples are used once, in the end, for the best model. Ctrl-C ends the search early;
+    the same command continues it.
     """
     if (dataset is None) == (training is None):
         raise click.UsageError("Which graph? Give either --dataset NAME or --training FILE.")

@@ -27,6 +27,7 @@ from ..losses.automatic import choose_loss
 from ..memory.dry_run import outline
 from ..memory.outline import Outline
 from ..training import NonSamplingLCWATrainingLoop
+from ..training.loop import MOST_QUERIES, STEPS_PER_EPOCH
 
 #: The metrics of a trial; the first one decides
 REPORTED = ("MRR", "Hits@1", "Hits@3", "Hits@10")
@@ -39,7 +40,8 @@ class Rung(NamedTuple):
     epochs: float
 
 
-#: How many epochs with the squared loss, of one step each, an epoch of mini-batches takes the place of
+#: How many epochs with the squared loss, of one step each, an epoch of mini-batches takes the place of, if it has 20 steps.
+#: If it has more of them, the number grows with their square root: on a large graph, there is no time for many epochs.
 STEPS = 5
 
 #: From a few epochs of small vectors to the whole
@@ -49,7 +51,10 @@ LAST = len(RUNGS) - 1
 #: The shares of the largest dimension that are searched
 SHARES: Mapping[str, Any] = {"type": float, "low": 1 / 4, "high": 1.0, "log": True}
 
-#: The standard deviation of a variation, as a share of the range, and the probability that inverse triples are switched
+#: The parameters that are true or false
+SWITCHES = ("create_inverse_triples", "start", "squared")
+
+#: The standard deviation of a variation, as a share of the range, and the probability that each switch is turned
 STEP, FLIP = 0.15, 0.2
 
 
@@ -84,10 +89,14 @@ class Choice(NamedTuple):
     share: float
     learning_rate: float
     loss_kwargs: Mapping[str, Any]
+    #: whether a loss that sees every score starts from the squared solution
+    start: bool = False
+    #: whether it is trained on the square of a distance
+    squared: bool = False
 
 
 class Space:
-    """What is searched: model, loss and its weights, inverse triples, dimension and learning rate."""
+    """What is searched: model, loss and its weights, what it starts from, inverse triples, dimension and learning rate."""
 
     def __init__(self, graph: Graph, models: Sequence[str], dimension: int, epochs: int, seed: int):
         """Initialize the space.
@@ -110,6 +119,7 @@ class Space:
             model=list(self.classes), dim=dimension, epochs=epochs, seed=seed, loss=self.losses, graph=dict(graph.reference)
         )
         # which the names of parameters contain
+        self.settings["switches"] = list(SWITCHES)
         self.settings["optimizer"] = [self._learning_rates(name, loss)[0] for name in self.classes for loss in self.losses]
         memory = free_memory(torch.device("cpu")) // 2
         #: the largest dimension of each model that fits the memory
@@ -130,6 +140,9 @@ class Space:
                 )
             self.dimensions[name] = highs["d"]
         factory = graph.datasets[False].training
+        queries = sum(len(factory.mapped_triples[:, pair].unique(dim=0)) for pair in ([0, 1], [1, 2]))
+        #: how many epochs of the squared loss one of mini-batches takes the place of
+        self.steps = STEPS * max(1.0, queries / MOST_QUERIES / STEPS_PER_EPOCH) ** 0.5
         self.ranges = {
             (loss, family): loss_ranges(
                 NonSamplingLCWATrainingLoop, cast(FactorizedLoss, loss_resolver.make(loss)), factory, family
@@ -152,13 +165,20 @@ class Space:
         frequencies = Frequencies.of(self.graph.datasets[False].training)
         loss = choose_loss(frequencies, closed_world=False)
         optimizer, lr = optimization(NonSamplingLCWATrainingLoop, self.classes[model], loss.needs_scores)
+        name = loss_resolver.normalize_cls(loss)
         return {
             "model": model,
-            "loss": loss_resolver.normalize_cls(loss),
-            "create_inverse_triples": False,
+            "loss": name,
+            **dict.fromkeys(self._switches(model, name), False),
             "share": 1.0,
             _rate(model, optimizer): lr,
         }
+
+    def _switches(self, model: str, loss: str) -> list[str]:
+        """List the parameters of a trial that are true or false."""
+        if not cast(type[FactorizedLoss], loss_resolver.lookup(loss)).needs_scores:
+            return ["create_inverse_triples"]
+        return [x for x in SWITCHES if x != "squared" or self.families[model].is_distance]
 
     def suggest(self, trial: optuna.Trial, default: bool) -> Choice:
         """Choose the parameters of a trial.
@@ -169,7 +189,7 @@ class Space:
         """
         model = trial.suggest_categorical("model", list(self.classes))
         loss = trial.suggest_categorical("loss", self.losses)
-        inverse = trial.suggest_categorical("create_inverse_triples", [False, True])
+        switches = {name: trial.suggest_categorical(name, [False, True]) for name in self._switches(model, loss)}
         share = trial.suggest_float("share", SHARES["low"], SHARES["high"], log=True)
         optimizer, rates = self._learning_rates(model, loss)
         lr = trial.suggest_float(_rate(model, optimizer), rates["low"], rates["high"], log=True)
@@ -177,7 +197,8 @@ class Space:
         ranges = {} if default else self.ranges[loss, family]
         # the ranges depend on the family, so each has parameters of its own
         loss_kwargs = suggest_kwargs(trial, prefix=_prefix(loss, family), kwargs_ranges=ranges)
-        return Choice(model, loss, inverse, share, lr, loss_kwargs)
+        inverse = switches.pop("create_inverse_triples")
+        return Choice(model, loss, inverse, share, lr, loss_kwargs, **switches)
 
     def vary(self, trial: FrozenTrial, random: Random) -> dict[str, Any]:
         """Change all parameters of a trial a little, but for model and loss.
@@ -187,19 +208,17 @@ class Space:
         :return: the new parameters
         """
         params = self._change(trial, lambda value, space: _step(value, space, random.gauss(0.0, STEP)))
-        return self._invert(params) if random.random() < FLIP else params
+        return params | {name: not params[name] for name in SWITCHES if name in params and random.random() < FLIP}
 
-    def invert(self, trial: FrozenTrial) -> dict[str, Any]:
-        """Switch inverse triples on or off, and leave all other parameters as they are, as far as their ranges allow.
+    def turn(self, trial: FrozenTrial, name: str) -> dict[str, Any]:
+        """Turn a switch, and leave all other parameters as they are, as far as their ranges allow.
 
         :param trial: the trial
+        :param name: the name of the switch
         :return: the new parameters
         """
-        return self._invert(self._change(trial, lambda value, space: _step(value, space, 0.0)))
-
-    @staticmethod
-    def _invert(params: Mapping[str, Any]) -> dict[str, Any]:
-        return {**params, "create_inverse_triples": not params["create_inverse_triples"]}
+        params = self._change(trial, lambda value, space: _step(value, space, 0.0))
+        return {**params, name: not params[name]}
 
     def _change(self, trial: FrozenTrial, change: Callable[[float, Mapping[str, Any]], float]) -> dict[str, Any]:
         """Change the numbers among the parameters of a trial, each within its range."""
@@ -222,8 +241,8 @@ class Space:
         :return: the arguments, as in a configuration file
         """
         scale, cls = RUNGS[rung], self.classes[choice.model]
-        steps = STEPS if choice.loss == "softmax" else 1
-        epochs = max(1, round(scale.epochs * self.epochs / steps))
+        steps = scale.epochs * self.epochs
+        epochs = max(1, round(steps / self.steps if choice.loss == "softmax" else steps))
         dimension = max(1, round(scale.dimension * choice.share * self.dimensions[choice.model]))
         defaults = {
             name: parameter.default
@@ -238,6 +257,10 @@ class Space:
                 "embedding_dim": dimension,
             },
             training_loop="nonsamplinglcwa",
+            training_loop_kwargs={
+                **({"start_epochs": max(1, round(steps))} if choice.start else {}),
+                **({"factorization_kwargs": dict(squared=True)} if choice.squared else {}),
+            },
             loss=choice.loss,
             loss_kwargs=dict(choice.loss_kwargs),
             optimizer=self._learning_rates(choice.model, choice.loss)[0],

@@ -11,7 +11,7 @@ import optuna
 import pandas as pd
 from optuna.trial import FrozenTrial, TrialState
 
-from .space import RUNGS, Space
+from .space import RUNGS, SWITCHES, Space
 
 #: How the time of an epoch grows with the dimension: by its square, if matrices are large, and less if they are small
 TIME_EXPONENT = 1.5
@@ -182,7 +182,7 @@ class Trials:
                     "finished": attributes.get("finished"),
                     "model": configuration.get("model"),
                     "embedding_dim": configuration.get("model_kwargs", {}).get("embedding_dim"),
-                    "create_inverse_triples": trial.params.get("create_inverse_triples"),
+                    **{name: trial.params.get(name) for name in SWITCHES},
                     "epochs": configuration.get("training_kwargs", {}).get("num_epochs"),
                     "lr": configuration.get("optimizer_kwargs", {}).get("lr"),
                     "loss": configuration.get("loss"),

@@ -21,7 +21,7 @@ from typing_extensions import override
 
 from ..ranking.evaluator import FactorizedRankBasedEvaluator
 from ..ranking.metrics import get_metrics
-from .space import LAST, REPORTED, Space
+from .space import LAST, REPORTED, SWITCHES, Space
 from .trials import UNFINISHED, Trials, mrr
 
 #: One in this many trials of a rung goes on to the next one
@@ -167,10 +167,14 @@ class Tuner(Trials):
         defaults = [trial for trial in finished if trial.user_attrs["default"]]
         short = [trial for trial in defaults[1:] if self._expect(trial, LAST) <= DEFAULT_SHARE * seconds]
         jobs += [promote(trial, LAST) for trial in (*defaults[:1], *short)]
-        # the same with inverse triples, which often make a difference
-        inverted = {x.params["model"] for x in attempts if x.params["create_inverse_triples"]}
-        plain = [trial for trial in defaults if trial.params["model"] not in inverted]
-        jobs += [Job(0, self.space.invert(trial)) for trial in plain if self._expect(trial, 0) <= remaining]
+        # the same with inverse triples, from the squared solution, and with squares, which often make a difference
+        turned = {(x.params["model"], name) for x in attempts for name in SWITCHES if x.params.get(name)}
+        jobs += [
+            Job(0, self.space.turn(trial, name))
+            for name in SWITCHES
+            for trial in defaults
+            if name in trial.params and (trial.params["model"], name) not in turned and self._expect(trial, 0) <= remaining
+        ]
         rivals = [[x for x in finished if x.user_attrs["rung"] == rung] for rung in range(LAST)]
         if remaining <= max(FINAL_SHARE * seconds, FINAL_TRIALS * longest):
             jobs += [promote(trial, LAST) for trial in self._finalists(rivals, whole)]
@@ -231,8 +235,9 @@ class Tuner(Trials):
         trial.set_user_attr("configuration", configuration)
         result = self.train(configuration, choice.inverse, deadline)
         metrics = get_metrics(result, REPORTED)
-        weights = json.loads(json.dumps(result.configuration["loss_kwargs"]))
-        trial.set_user_attr("configuration", {**configuration, "loss_kwargs": weights})
+        recorded = result.configuration
+        derived = {name: recorded[name] for name in ("loss_kwargs", "training_loop_kwargs") if name in recorded}
+        trial.set_user_attr("configuration", {**configuration, **json.loads(json.dumps(derived))})
         trial.set_user_attr("metrics", metrics)
         trial.set_user_attr("seconds", time.monotonic() - began)
         trial.set_user_attr("finished", self.before + time.monotonic() - start)
