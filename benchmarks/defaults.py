@@ -44,23 +44,20 @@ ANY_SIZE = {"mass per feature": float("inf"), "mass on a sparse graph": float("i
 REGULARIZATION, DUALITY = "regularization of the softmax loss", "duality of the softmax loss"
 SCALE = "scale of the softmax loss"
 
-#: From the squared solution, which the steps of a fresh optimizer should not destroy
-START = {"epochs of the start": 100, "factor of the learning rate": 0.5}
-
-#: With the squares of distances in the place of norms
-SQUARES = {"squares": 1.0}
+#: Without the squared solution to start from, or with squares of distances in the place of norms
+NO_START, SQUARES = {"epochs of the start": 0.0}, {"squares": 1.0}
 
 #: Rules for the local closed world: constants that replace those of the package, the learning rate of the squared loss, and
 #: the factor of that of the softmax loss. Their names begin with the loss.
 RULES: Mapping[tuple[str, ...], Mapping[str, Mapping[str, float]]] = {
     PRODUCTS: {
         "softmax": {},
-        "softmax, λ 0.02": {REGULARIZATION: 0.02},
-        "softmax, λ 0.1": {REGULARIZATION: 0.1},
-        "softmax, lr × 3": {"factor of the learning rate": 3.0},
-        "softmax, start": START,
-        "softmax, duality 0.05": {REGULARIZATION: 0.0, DUALITY: 0.05},
-        "softmax, duality 0.1": {REGULARIZATION: 0.0, DUALITY: 0.1},
+        "softmax, no start": NO_START,
+        "softmax, no start, λ 0.02": {**NO_START, REGULARIZATION: 0.02},
+        "softmax, no start, λ 0.1": {**NO_START, REGULARIZATION: 0.1},
+        "softmax, no start, lr × 3": {**NO_START, "factor of the learning rate": 3.0},
+        "softmax, no start, duality 0.05": {**NO_START, REGULARIZATION: 0.0, DUALITY: 0.05},
+        "softmax, no start, duality 0.1": {**NO_START, REGULARIZATION: 0.0, DUALITY: 0.1},
         "squared": {},
         "squared, any size": ANY_SIZE,
         "squared, λ 0.06": {**ANY_SIZE, "regularization": 0.06},
@@ -89,14 +86,14 @@ RULES: Mapping[tuple[str, ...], Mapping[str, Mapping[str, float]]] = {
     },
     DISTANCES: {
         "softmax": {},
-        "softmax, scale 3": {SCALE: 3.0},
-        "softmax, scale 12": {SCALE: 12.0},
-        "softmax, lr × 3": {"factor of the learning rate": 3.0},
-        "softmax, start": START,
-        "softmax, squares": SQUARES,
-        "softmax, squares, scale 3": {**SQUARES, SCALE: 3.0},
-        "softmax, squares, scale 12": {**SQUARES, SCALE: 12.0},
-        "softmax, squares, scale 25": {**SQUARES, SCALE: 25.0},
+        "softmax, no start": NO_START,
+        "softmax, no start, scale 3": {**NO_START, SCALE: 3.0},
+        "softmax, no start, scale 12": {**NO_START, SCALE: 12.0},
+        "softmax, no start, lr × 3": {**NO_START, "factor of the learning rate": 3.0},
+        "softmax, no start, squares": {**NO_START, **SQUARES},
+        "softmax, no start, squares, scale 3": {**NO_START, **SQUARES, SCALE: 3.0},
+        "softmax, no start, squares, scale 12": {**NO_START, **SQUARES, SCALE: 12.0},
+        "softmax, no start, squares, scale 25": {**NO_START, **SQUARES, SCALE: 25.0},
         "squared": {},
         "squared, mass 1": {**ANY_SIZE, "mass of a query's candidates": 1.0},
         "squared, mass 3": {**ANY_SIZE, "mass of a query's candidates": 3.0},
@@ -227,6 +224,11 @@ def train(dataset: Dataset, model: str, loss: str, rule: Mapping[str, float], di
     constants = {name: {None: rule[name]} if name in rule else values for name, values in weighting.CONSTANTS.items()}
     rates = defaults.LEARNING_RATE[NonSamplingLCWATrainingLoop]
     factor = rule.get("factor of the learning rate", 1.0)
+    loop_kwargs: dict[str, Any] = {}
+    if "epochs of the start" in rule:
+        loop_kwargs["start_epochs"] = int(rule["epochs of the start"])
+    if "squares" in rule:
+        loop_kwargs["factorization_kwargs"] = dict(squared=True)
     with (
         patch.object(weighting, "CONSTANTS", constants),
         patch.dict(defaults.LEARNING_RATE, {NonSamplingLCWATrainingLoop: rule.get("learning rate", rates)}),
@@ -238,10 +240,7 @@ def train(dataset: Dataset, model: str, loss: str, rule: Mapping[str, float], di
             model=model,
             model_kwargs=dict(embedding_dim=dim),
             training_loop="nonsamplinglcwa",
-            training_loop_kwargs=dict(
-                start_epochs=int(rule.get("epochs of the start", 0)),
-                factorization_kwargs=dict(squared=True) if rule.get("squares") else None,
-            ),
+            training_loop_kwargs=loop_kwargs,
             loss=LOSSES[loss],
             training_kwargs=dict(num_epochs=epochs, use_tqdm=False),
             evaluator="factorized",

@@ -43,7 +43,7 @@ def wrap_pipeline(module: ModuleType) -> None:
     from pykeen.models import Model
 
     from .checkpoints import prepare
-    from .defaults import check_size, complete, complete_optimization, difference
+    from .defaults import check_size, complete, complete_training, difference
     from .distributed.group import Group
     from .memory.room import known_room
     from .recording import RecordedResult
@@ -59,16 +59,16 @@ def wrap_pipeline(module: ModuleType) -> None:
             known_room.set(room)
         return {}
 
-    def choose_optimizer(**kwargs: Any) -> Mapping[str, Any]:
+    def choose_training(**kwargs: Any) -> Mapping[str, Any]:
         arguments = running.get()
         if arguments is None:
             return {}
-        added = complete_optimization(arguments, kwargs["model_instance"], kwargs["training"])
+        added = complete_training(arguments, kwargs["model_instance"], kwargs["training"])
         derived.set({**derived.get(), **added})
         return added
 
     before(module, "_build_model_helper", check_model)
-    before(module, "_handle_training_loop", choose_optimizer)
+    before(module, "_handle_training_loop", choose_training)
 
     def run(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> Any:
         completed = complete(without_command_line_defaults(kwargs))

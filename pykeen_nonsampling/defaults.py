@@ -37,7 +37,9 @@ from pykeen.triples import CoreTriplesFactory
 from pykeen.utils import resolve_device
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
-from .losses import AutomaticLoss, check_loss
+from .factorizations import Factorization
+from .factorizations.features import factorize_model
+from .losses import AutomaticLoss, SoftmaxLoss, check_loss
 from .memory.room import Room, check_model
 from .training import FactorizedTrainingLoop, NonSamplingLCWATrainingLoop, NonSamplingTrainingLoop
 from .training.arguments import check_negative_sampler
@@ -58,6 +60,13 @@ ADAGRAD_LEARNING_RATES: Mapping[type[Model], float] = {RotatE: 1.0}
 #: The largest one for RESCAL, times the dimension: the more numbers of a matrix change at once, the more its
 #: products with vectors change
 MATRIX_LEARNING_RATE = 5.0
+
+#: The number of epochs of the squared loss that cross-entropy starts from: they are cheap, and bring vectors close to where
+#: its own epochs would take long to get
+START_EPOCHS = 100
+
+#: The factor of Adagrad's learning rate after a start, since its first steps are its largest
+AFTER_START = 0.5
 
 #: The dimension whose learning rate a search starts from, if it searches the dimension, too
 TYPICAL_DIMENSION = 100
@@ -103,7 +112,11 @@ def is_ours(training_loop: str | type[TrainingLoop[Any]] | None) -> bool:
 
 
 def optimization(
-    training_loop: type[TrainingLoop[Any]], model: type[Model], needs_scores: bool, dimension: int = TYPICAL_DIMENSION
+    training_loop: type[TrainingLoop[Any]],
+    model: type[Model],
+    needs_scores: bool,
+    dimension: int = TYPICAL_DIMENSION,
+    started: bool = False,
 ) -> tuple[str, float]:
     """Choose an optimizer and its learning rate.
 
@@ -111,11 +124,14 @@ def optimization(
     :param model: the class of the model
     :param needs_scores: whether the loss sees every score
     :param dimension: the dimension of the entities' vectors
+    :param started: whether it starts from the squared solution
     :return: the name of the optimizer, and the learning rate
     """
     if needs_scores:
         rate = ADAGRAD_LEARNING_RATES.get(model, ADAGRAD_LEARNING_RATE)
-        return "Adagrad", min(rate, MATRIX_LEARNING_RATE / dimension) if issubclass(model, RESCAL) else rate
+        if issubclass(model, RESCAL):
+            rate = min(rate, MATRIX_LEARNING_RATE / dimension)
+        return "Adagrad", rate * (AFTER_START if started else 1.0)
     return "Adam", next(rate for cls, rate in LEARNING_RATE.items() if issubclass(training_loop, cls))
 
 
@@ -134,7 +150,7 @@ def complete(kwargs: Mapping[str, Any]) -> dict[str, Any]:
 
     This is the loss, parameters of the model, and the whole graph as batch. A cosine schedule ends with the last epoch,
     unless told otherwise. Given arguments are kept. For other training loops, nothing changes. The optimizer depends on the
-    graph, cf. :func:`complete_optimization`.
+    graph, cf. :func:`complete_training`.
 
     :param kwargs: the keyword arguments of a pipeline
     :return: the completed ones
@@ -146,8 +162,8 @@ def complete(kwargs: Mapping[str, Any]) -> dict[str, Any]:
     return _complete_schedule(complete_model(complete_loss({**kwargs, "training_kwargs": training_kwargs})))
 
 
-def complete_optimization(kwargs: Mapping[str, Any], model: Model, factory: CoreTriplesFactory) -> dict[str, Any]:
-    """Choose optimizer and learning rate schedule, unless any of them is configured.
+def complete_training(kwargs: Mapping[str, Any], model: Model, factory: CoreTriplesFactory) -> dict[str, Any]:
+    """Choose what to start from, and, unless any of them is configured, optimizer and learning rate schedule.
 
     They depend on the loss: with one that sees every score, an epoch has many steps, and otherwise a single one.
 
@@ -156,18 +172,35 @@ def complete_optimization(kwargs: Mapping[str, Any], model: Model, factory: Core
     :param factory: the training triples
     :return: the arguments to add
     """
-    if any(kwargs.get(name) for name in OPTIMIZATION):
-        return {}
     training_loop: Any = training_loop_resolver.lookup(kwargs["training_loop"])
     label_smoothing = (kwargs.get("training_kwargs") or {}).get("label_smoothing", 0.0)
-    loss = training_loop.find_loss(model, factory, label_smoothing, **(kwargs.get("training_loop_kwargs") or {}))
+    loop_kwargs = kwargs.get("training_loop_kwargs") or {}
+    loss = training_loop.find_loss(model, factory, label_smoothing, **loop_kwargs)
+    added: dict[str, Any] = {}
+    factorization = (loop_kwargs.get(name) for name in ("factorization", "factorization_kwargs"))
+    start = start_epochs(loss, factorize_model(model, *factorization))
+    if start and loop_kwargs.get("start_epochs") is None:
+        added["training_loop_kwargs"] = loop_kwargs = {**loop_kwargs, "start_epochs": start}
+    if any(kwargs.get(name) for name in OPTIMIZATION):
+        return added
     dimension = model.entity_representations[0].shape[0] if isinstance(model, RESCAL) else TYPICAL_DIMENSION
-    optimizer, lr = optimization(training_loop, type(model), loss.needs_scores, dimension)
-    added: dict[str, Any] = {"optimizer": optimizer, "optimizer_kwargs": dict(lr=lr)}
+    started = bool(loop_kwargs.get("start_epochs"))
+    optimizer, lr = optimization(training_loop, type(model), loss.needs_scores, dimension, started)
+    added |= {"optimizer": optimizer, "optimizer_kwargs": dict(lr=lr)}
     if _epochs(kwargs) and kwargs.get("stopper") in (None, "nop"):
         # with an early stopper, the last epoch is not known beforehand
         added |= {"lr_scheduler": "CosineAnnealingLR", "lr_scheduler_kwargs": dict(T_max=_epochs(kwargs))}
     return added
+
+
+def start_epochs(loss: Loss, factorization: Factorization) -> int:
+    """Choose the number of epochs of the squared loss to start with.
+
+    :param loss: the loss to train with
+    :param factorization: the factorization of the model's score
+    :return: the number; 0, if there is no such start
+    """
+    return START_EPOCHS if isinstance(loss, SoftmaxLoss) and factorization.no_moments is None else 0
 
 
 def _epochs(kwargs: Mapping[str, Any]) -> int | None:

@@ -30,7 +30,8 @@ class RecordedResult(PipelineResult):
             configuration["model_kwargs"] = {**model_kwargs, "loss": loss}
         start_kwargs = getattr(result.training_loop, "start_kwargs", None)
         if start_kwargs:
-            configuration["training_loop_kwargs"] = {**configuration["training_loop_kwargs"], "start_kwargs": start_kwargs}
+            loop_kwargs = configuration.get("training_loop_kwargs") or {}
+            configuration["training_loop_kwargs"] = {**loop_kwargs, "start_kwargs": start_kwargs}
         return cls(**{**values, "configuration": configuration})
 
     def _get_results(self) -> Mapping[str, Any]:

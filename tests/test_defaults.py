@@ -74,12 +74,13 @@ class TestOptimization:
         [
             (dict(training_loop="nonsampling"), ("Adam", 0.02)),
             (dict(loss="nonsampling"), ("Adam", 0.05)),
-            (dict(), ("Adagrad", 0.1)),
+            (dict(), ("Adagrad", 0.05)),
             (dict(loss="crossentropy"), ("Adagrad", 0.1)),
-            (dict(model="RotatE"), ("Adagrad", 1.0)),
-            (dict(model="RESCAL", model_kwargs=dict(embedding_dim=20)), ("Adagrad", 0.1)),
-            (dict(model="RESCAL", model_kwargs=dict(embedding_dim=125)), ("Adagrad", 0.04)),
-            (dict(training_loop_kwargs=dict(start_epochs=3)), ("Adagrad", 0.1)),
+            (dict(model="RotatE"), ("Adagrad", 0.5)),
+            (dict(model="RESCAL", model_kwargs=dict(embedding_dim=20)), ("Adagrad", 0.05)),
+            (dict(model="RESCAL", model_kwargs=dict(embedding_dim=125)), ("Adagrad", 0.02)),
+            (dict(training_loop_kwargs=dict(start_epochs=3)), ("Adagrad", 0.05)),
+            (dict(training_loop_kwargs=dict(start_epochs=0)), ("Adagrad", 0.1)),
             # only the squared loss has targets to smooth
             (dict(training_kwargs=dict(label_smoothing=0.1)), ("Adam", 0.05)),
             (dict(optimizer="SGD", optimizer_kwargs=dict(lr=0.01)), ("SGD", 0.01)),
@@ -90,6 +91,29 @@ class TestOptimization:
         configuration = pipeline(**{**NAMES, **kwargs}, random_seed=0, use_tqdm=False).configuration
         assert (configuration["optimizer"], configuration["optimizer_kwargs"]["lr"]) == optimizer
         assert (configuration.get("lr_scheduler") == "CosineAnnealingLR") == ("optimizer" not in kwargs)
+
+    @pytest.mark.parametrize(
+        ("kwargs", "start_epochs"),
+        [
+            (dict(), 100),
+            (dict(loss="softmax", optimizer="SGD"), 100),
+            (dict(training_loop_kwargs=dict(target="tail")), 100),
+            (dict(training_loop_kwargs=dict(start_epochs=2)), 2),
+            (dict(training_loop_kwargs=dict(start_epochs=0)), 0),
+            # there is nothing to start from, or a reference to be equal to
+            (dict(model="SimplE", model_kwargs=dict(clamp_score=3.0)), None),
+            (dict(loss="nonsampling"), None),
+            (dict(loss="crossentropy"), None),
+            (dict(training_loop="nonsampling"), None),
+        ],
+        ids=str,
+    )
+    def test_cross_entropy_starts_from_the_squared_solution(self, kwargs: dict[str, Any], start_epochs: int | None) -> None:
+        configuration = pipeline(**{**NAMES, **kwargs, "epochs": 1}, random_seed=0, use_tqdm=False).configuration
+        recorded = configuration.get("training_loop_kwargs") or {}
+        assert recorded.get("start_epochs") == start_epochs
+        assert ("start_kwargs" in recorded) == bool(start_epochs)
+        assert recorded.get("target") == kwargs.get("training_loop_kwargs", {}).get("target")
 
     def test_follows_from_the_graph(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("pykeen_nonsampling.losses.automatic.MOST_SCORES", 10)
@@ -116,12 +140,13 @@ def test_one_line_tells_everything(caplog: pytest.LogCaptureFixture) -> None:
         warnings.simplefilter("always")
         pipeline(**{**NAMES, "dataset": "umls"}, random_seed=0, use_tqdm=False)
     records = [record for record in caplog.records if record.name.startswith("pykeen_nonsampling")]
-    (record,) = records
+    (record,) = [record for record in records if record.getMessage().startswith("Derived")]
     assert record.levelno == logging.INFO
     for part in (
         "loss='softmax'",
         "model_kwargs={'scoring_fct_norm': 2}",
         "optimizer='Adagrad'",
+        "training_loop_kwargs={'start_epochs': 100}",
         "lr_scheduler_kwargs={'T_max': 30}",
         "loss_kwargs={'scale': 3.0",
     ):

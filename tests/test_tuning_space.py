@@ -74,7 +74,9 @@ class TestScales:
         configuration = searched.configure(choice, LAST)
         assert configuration["training_kwargs"]["num_epochs"] == 6
         assert configuration["training_loop_kwargs"] == dict(start_epochs=30, factorization_kwargs=dict(squared=True))
-        assert searched.configure(choice._replace(start=False, squared=False), LAST)["training_loop_kwargs"] == {}
+        assert searched.configure(choice._replace(start=False, squared=False), LAST)["training_loop_kwargs"] == dict(
+            start_epochs=0
+        )
 
     @pytest.mark.parametrize(("queries", "epochs"), [(1000, 6), (10, 3), (1, 1)])
     def test_fewer_epochs_if_they_have_more_steps(self, queries: int, epochs: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,11 +17,11 @@ from pykeen.training import training_loop_resolver
 from pykeen.triples import CoreTriplesFactory, TriplesFactory
 
 from ..datasets import SyntheticGraph
-from ..defaults import model_defaults
+from ..defaults import model_defaults, start_epochs
 from ..distributed.shards import ShardingError
 from ..factorizations.features import factorize_model
 from ..free import free_memory
-from ..losses import FactorizedLoss, check_loss, resolve_loss
+from ..losses import FactorizedLoss, NonSamplingLoss, check_loss, resolve_loss
 from ..losses.automatic import MOST_SCORES, count_scores
 from ..memory.dry_run import make_without_values, outline
 from ..memory.outline import PARTS, Memory, Outline, format_bytes
@@ -82,6 +82,9 @@ class Estimate:
     #: the seconds of an epoch, and how they were found; none, if it does not fit
     seconds: float | None
     source: str
+    #: the number of epochs of the squared loss that a pipeline starts with, and their seconds
+    start_epochs: int = 0
+    start_seconds: float | None = None
 
 
 def make_plan(
@@ -109,11 +112,13 @@ def make_plan(
     resolved = resolve_loss(loss, graph.counts, factorization, training_loop.closed_world)
     task = partial(training_loop.plan_task, resolved, inverse=inverse)
     outlined = outline(model, model_kwargs, factory, task, graph.counts)
+    start = start_epochs(resolved, factorization)
     if not timed:
-        return Estimate(outlined, resolved, None, "not asked for")
+        return Estimate(outlined, resolved, None, "not asked for", start)
     if not outlined.fits(free_memory(torch.device("cpu"))):
-        return Estimate(outlined, resolved, None, "not measured, since it does not fit")
-    return Estimate(outlined, resolved, *_time(model, model_kwargs, graph, training_loop, resolved))
+        return Estimate(outlined, resolved, None, "not measured, since it does not fit", start)
+    time = partial(_time, model, model_kwargs, graph, training_loop)
+    return Estimate(outlined, resolved, *time(resolved), start, start * time(NonSamplingLoss())[0] if start else None)
 
 
 def _time(
@@ -266,6 +271,7 @@ def _report(plan: Estimate, graph: Graph, free: int, title: str, given_loss: str
         *_format_memory(memory),
         ("total", f"{format_bytes(memory.total)} of {format_bytes(free)} that are free"),
         ("loss", given_loss or _explain_loss(plan)),
+        *([("start", _format_start(plan))] if plan.start_epochs else []),
         ("time per epoch", f"{'unknown' if plan.seconds is None else format_seconds(plan.seconds)} ({plan.source})"),
     ]
     for label, value in rows:
@@ -279,6 +285,12 @@ def _explain_loss(plan: Estimate) -> str:
     name = "softmax, cross-entropy over every candidate" if plan.loss.needs_scores else "nonsampling, the squared one"
     scores = count_scores(plan.outline.counts)
     return f"{name}: at most {scores:.2g} scores per epoch, and softmax is chosen up to {MOST_SCORES:.2g}"
+
+
+def _format_start(plan: Estimate) -> str:
+    """Say how long the epochs take that come before those of the loss."""
+    total = "" if plan.start_seconds is None else f", {format_seconds(plan.start_seconds)} in all"
+    return f"{plan.start_epochs} epochs of the squared loss{total}"
 
 
 def _format_memory(memory: Memory) -> Sequence[tuple[str, str]]:

@@ -17,7 +17,7 @@ from pykeen.hpo.hpo import suggest_kwargs
 from pykeen.losses import loss_resolver
 from pykeen.models import Model, model_resolver
 
-from ..defaults import model_defaults, optimization
+from ..defaults import START_EPOCHS, model_defaults, optimization
 from ..factorizations import Family
 from ..free import free_memory
 from ..graph.frequencies import Frequencies
@@ -140,6 +140,8 @@ class Space:
                 )
             self.dimensions[name] = highs["d"]
         factory = graph.datasets[False].training
+        #: the loss that suits the graph
+        self.default_loss = choose_loss(Frequencies.of(factory), closed_world=False)
         queries = sum(len(factory.mapped_triples[:, pair].unique(dim=0)) for pair in ([0, 1], [1, 2]))
         #: how many epochs of the squared loss one of mini-batches takes the place of
         self.steps = STEPS * max(1.0, queries / MOST_QUERIES / STEPS_PER_EPOCH) ** 0.5
@@ -162,14 +164,13 @@ class Space:
 
     def default(self, model: str) -> dict[str, Any]:
         """Return the parameters of a trial with the defaults of a model."""
-        frequencies = Frequencies.of(self.graph.datasets[False].training)
-        loss = choose_loss(frequencies, closed_world=False)
-        optimizer, lr = optimization(NonSamplingLCWATrainingLoop, self.classes[model], loss.needs_scores)
+        loss = self.default_loss
+        optimizer, lr = optimization(NonSamplingLCWATrainingLoop, self.classes[model], loss.needs_scores, started=True)
         name = loss_resolver.normalize_cls(loss)
         return {
             "model": model,
             "loss": name,
-            **dict.fromkeys(self._switches(model, name), False),
+            **{switch: switch == "start" for switch in self._switches(model, name)},
             "share": 1.0,
             _rate(model, optimizer): lr,
         }
@@ -258,7 +259,8 @@ class Space:
             },
             training_loop="nonsamplinglcwa",
             training_loop_kwargs={
-                **({"start_epochs": max(1, round(steps))} if choice.start else {}),
+                # it does not look at the clock, so it must not take long
+                "start_epochs": max(1, round(min(steps, scale.epochs * START_EPOCHS))) if choice.start else 0,
                 **({"factorization_kwargs": dict(squared=True)} if choice.squared else {}),
             },
             loss=choice.loss,

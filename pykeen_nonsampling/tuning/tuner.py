@@ -167,8 +167,13 @@ class Tuner(Trials):
         defaults = [trial for trial in finished if trial.user_attrs["default"]]
         short = [trial for trial in defaults[1:] if self._expect(trial, LAST) <= DEFAULT_SHARE * seconds]
         jobs += [promote(trial, LAST) for trial in (*defaults[:1], *short)]
-        # the same with inverse triples, from the squared solution, and with squares, which often make a difference
-        turned = {(x.params["model"], name) for x in attempts for name in SWITCHES if x.params.get(name)}
+        # the same with inverse triples, without a start, and with squares, which often make a difference
+        turned = {
+            (x.params["model"], name)
+            for x in attempts
+            for name in SWITCHES
+            if name in x.params and x.params[name] != self.space.default(x.params["model"]).get(name)
+        }
         jobs += [
             Job(0, self.space.turn(trial, name))
             for name in SWITCHES
