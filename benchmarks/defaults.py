@@ -26,6 +26,7 @@ import click
 import torch
 from pykeen.datasets import Dataset, get_dataset
 from pykeen.datasets.base import EagerDataset, PathDataset
+from pykeen.models import RotatE
 from pykeen.pipeline import pipeline
 from pykeen.triples import CoreTriplesFactory
 
@@ -43,21 +44,25 @@ ANY_SIZE = {"mass per feature": float("inf"), "mass on a sparse graph": float("i
 
 REGULARIZATION, DUALITY = "regularization of the softmax loss", "duality of the softmax loss"
 SCALE = "scale of the softmax loss"
+#: For RotatE, it is ten times as large
+ADAGRAD = "Adagrad's learning rate"
 
 #: Without the squared solution to start from, or with squares of distances in the place of norms
-NO_START, SQUARES = {"epochs of the start": 0.0}, {"squares": 1.0}
+NO_START, SQUARES = {"epochs of the start": 0.0, ADAGRAD: 0.1}, {"squares": 1.0}
 
-#: Rules for the local closed world: constants that replace those of the package, the learning rate of the squared loss, and
-#: the factor of that of the softmax loss. Their names begin with the loss.
+#: Rules for the local closed world: constants that replace those of the package, the learning rates of the squared and the
+#: softmax loss, and what it starts from. Their names begin with the loss.
 RULES: Mapping[tuple[str, ...], Mapping[str, Mapping[str, float]]] = {
     PRODUCTS: {
         "softmax": {},
-        "softmax, no start": NO_START,
-        "softmax, no start, λ 0.02": {**NO_START, REGULARIZATION: 0.02},
-        "softmax, no start, λ 0.1": {**NO_START, REGULARIZATION: 0.1},
-        "softmax, no start, lr × 3": {**NO_START, "factor of the learning rate": 3.0},
-        "softmax, no start, duality 0.05": {**NO_START, REGULARIZATION: 0.0, DUALITY: 0.05},
-        "softmax, no start, duality 0.1": {**NO_START, REGULARIZATION: 0.0, DUALITY: 0.1},
+        "softmax, lr 0.05": {ADAGRAD: 0.05},
+        "softmax, lr 0.1": {ADAGRAD: 0.1},
+        "softmax, no start, lr 0.1": NO_START,
+        "softmax, no start, lr 0.3": {**NO_START, ADAGRAD: 0.3},
+        "softmax, no start, lr 0.1, λ 0.02": {**NO_START, REGULARIZATION: 0.02},
+        "softmax, no start, lr 0.1, λ 0.1": {**NO_START, REGULARIZATION: 0.1},
+        "softmax, no start, lr 0.1, duality 0.05": {**NO_START, REGULARIZATION: 0.0, DUALITY: 0.05},
+        "softmax, no start, lr 0.1, duality 0.1": {**NO_START, REGULARIZATION: 0.0, DUALITY: 0.1},
         "squared": {},
         "squared, any size": ANY_SIZE,
         "squared, λ 0.06": {**ANY_SIZE, "regularization": 0.06},
@@ -86,14 +91,17 @@ RULES: Mapping[tuple[str, ...], Mapping[str, Mapping[str, float]]] = {
     },
     DISTANCES: {
         "softmax": {},
-        "softmax, no start": NO_START,
-        "softmax, no start, scale 3": {**NO_START, SCALE: 3.0},
-        "softmax, no start, scale 12": {**NO_START, SCALE: 12.0},
-        "softmax, no start, lr × 3": {**NO_START, "factor of the learning rate": 3.0},
-        "softmax, no start, squares": {**NO_START, **SQUARES},
-        "softmax, no start, squares, scale 3": {**NO_START, **SQUARES, SCALE: 3.0},
-        "softmax, no start, squares, scale 12": {**NO_START, **SQUARES, SCALE: 12.0},
-        "softmax, no start, squares, scale 25": {**NO_START, **SQUARES, SCALE: 25.0},
+        "softmax, lr 0.05": {ADAGRAD: 0.05},
+        "softmax, lr 0.1": {ADAGRAD: 0.1},
+        "softmax, lr 0.2": {ADAGRAD: 0.2},
+        "softmax, no start, lr 0.1": NO_START,
+        "softmax, no start, lr 0.3": {**NO_START, ADAGRAD: 0.3},
+        "softmax, no start, lr 0.1, scale 3": {**NO_START, SCALE: 3.0},
+        "softmax, no start, lr 0.1, scale 12": {**NO_START, SCALE: 12.0},
+        "softmax, no start, lr 0.1, squares": {**NO_START, **SQUARES},
+        "softmax, no start, lr 0.1, squares, scale 3": {**NO_START, **SQUARES, SCALE: 3.0},
+        "softmax, no start, lr 0.1, squares, scale 12": {**NO_START, **SQUARES, SCALE: 12.0},
+        "softmax, no start, lr 0.1, squares, scale 25": {**NO_START, **SQUARES, SCALE: 25.0},
         "squared": {},
         "squared, mass 1": {**ANY_SIZE, "mass of a query's candidates": 1.0},
         "squared, mass 3": {**ANY_SIZE, "mass of a query's candidates": 3.0},
@@ -223,7 +231,7 @@ def train(dataset: Dataset, model: str, loss: str, rule: Mapping[str, float], di
     """Train with names, a dimension and a number of epochs, and the constants of a rule."""
     constants = {name: {None: rule[name]} if name in rule else values for name, values in weighting.CONSTANTS.items()}
     rates = defaults.LEARNING_RATE[NonSamplingLCWATrainingLoop]
-    factor = rule.get("factor of the learning rate", 1.0)
+    adagrad = rule.get(ADAGRAD, defaults.ADAGRAD_LEARNING_RATE)
     loop_kwargs: dict[str, Any] = {}
     if "epochs of the start" in rule:
         loop_kwargs["start_epochs"] = int(rule["epochs of the start"])
@@ -232,8 +240,8 @@ def train(dataset: Dataset, model: str, loss: str, rule: Mapping[str, float], di
     with (
         patch.object(weighting, "CONSTANTS", constants),
         patch.dict(defaults.LEARNING_RATE, {NonSamplingLCWATrainingLoop: rule.get("learning rate", rates)}),
-        patch.object(defaults, "ADAGRAD_LEARNING_RATE", factor * defaults.ADAGRAD_LEARNING_RATE),
-        patch.dict(defaults.ADAGRAD_LEARNING_RATES, {k: factor * v for k, v in defaults.ADAGRAD_LEARNING_RATES.items()}),
+        patch.object(defaults, "ADAGRAD_LEARNING_RATE", adagrad),
+        patch.dict(defaults.ADAGRAD_LEARNING_RATES, {RotatE: 10 * rule[ADAGRAD]} if ADAGRAD in rule else {}),
     ):
         result = pipeline(
             dataset=dataset,

@@ -52,10 +52,10 @@ LEARNING_RATE: Mapping[type[TrainingLoop[Any]], float] = {
 
 #: Adagrad's learning rate for mini-batches of a loss that sees every score. In each step, every entity is a candidate,
 #: mostly with a tiny gradient: Adam makes a whole step of it, while Adagrad remembers the larger ones.
-ADAGRAD_LEARNING_RATE = 0.1
+ADAGRAD_LEARNING_RATE = 0.2
 
 #: The same for models that need another one: RotatE's phases have farther to go than other numbers
-ADAGRAD_LEARNING_RATES: Mapping[type[Model], float] = {RotatE: 1.0}
+ADAGRAD_LEARNING_RATES: Mapping[type[Model], float] = {RotatE: 0.5}
 
 #: The largest one for RESCAL, times the dimension: the more numbers of a matrix change at once, the more its
 #: products with vectors change
@@ -64,9 +64,6 @@ MATRIX_LEARNING_RATE = 5.0
 #: The number of epochs of the squared loss that cross-entropy starts from: they are cheap, and bring vectors close to where
 #: its own epochs would take long to get
 START_EPOCHS = 100
-
-#: The factor of Adagrad's learning rate after a start, since its first steps are its largest
-AFTER_START = 0.5
 
 #: The dimension whose learning rate a search starts from, if it searches the dimension, too
 TYPICAL_DIMENSION = 100
@@ -116,7 +113,6 @@ def optimization(
     model: type[Model],
     needs_scores: bool,
     dimension: int = TYPICAL_DIMENSION,
-    started: bool = False,
 ) -> tuple[str, float]:
     """Choose an optimizer and its learning rate.
 
@@ -124,14 +120,13 @@ def optimization(
     :param model: the class of the model
     :param needs_scores: whether the loss sees every score
     :param dimension: the dimension of the entities' vectors
-    :param started: whether it starts from the squared solution
     :return: the name of the optimizer, and the learning rate
     """
     if needs_scores:
         rate = ADAGRAD_LEARNING_RATES.get(model, ADAGRAD_LEARNING_RATE)
         if issubclass(model, RESCAL):
             rate = min(rate, MATRIX_LEARNING_RATE / dimension)
-        return "Adagrad", rate * (AFTER_START if started else 1.0)
+        return "Adagrad", rate
     return "Adam", next(rate for cls, rate in LEARNING_RATE.items() if issubclass(training_loop, cls))
 
 
@@ -184,8 +179,7 @@ def complete_training(kwargs: Mapping[str, Any], model: Model, factory: CoreTrip
     if any(kwargs.get(name) for name in OPTIMIZATION):
         return added
     dimension = model.entity_representations[0].shape[0] if isinstance(model, RESCAL) else TYPICAL_DIMENSION
-    started = bool(loop_kwargs.get("start_epochs"))
-    optimizer, lr = optimization(training_loop, type(model), loss.needs_scores, dimension, started)
+    optimizer, lr = optimization(training_loop, type(model), loss.needs_scores, dimension)
     added |= {"optimizer": optimizer, "optimizer_kwargs": dict(lr=lr)}
     if _epochs(kwargs) and kwargs.get("stopper") in (None, "nop"):
         # with an early stopper, the last epoch is not known beforehand

@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 LOSSES = ("nonsampling", "softmax")
 
 #: How far from its default a learning rate is searched, by optimizer: the factors of both ends of the range
-LEARNING_RATE_FACTORS: Mapping[str, tuple[float, float]] = {"Adam": (1 / 10, 2), "Adagrad": (1 / 5, 5)}
+LEARNING_RATE_FACTORS: Mapping[str, tuple[float, float]] = {"Adam": (1 / 10, 2), "Adagrad": (1 / 10, 5 / 2)}
 
 #: More features than this are not searched, even if they fit: time and memory grow with their square
 WIDEST = 2048

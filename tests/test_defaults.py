@@ -74,13 +74,12 @@ class TestOptimization:
         [
             (dict(training_loop="nonsampling"), ("Adam", 0.02)),
             (dict(loss="nonsampling"), ("Adam", 0.05)),
-            (dict(), ("Adagrad", 0.05)),
-            (dict(loss="crossentropy"), ("Adagrad", 0.1)),
+            (dict(), ("Adagrad", 0.2)),
+            (dict(loss="crossentropy"), ("Adagrad", 0.2)),
             (dict(model="RotatE"), ("Adagrad", 0.5)),
-            (dict(model="RESCAL", model_kwargs=dict(embedding_dim=20)), ("Adagrad", 0.05)),
-            (dict(model="RESCAL", model_kwargs=dict(embedding_dim=125)), ("Adagrad", 0.02)),
-            (dict(training_loop_kwargs=dict(start_epochs=3)), ("Adagrad", 0.05)),
-            (dict(training_loop_kwargs=dict(start_epochs=0)), ("Adagrad", 0.1)),
+            (dict(model="RESCAL", model_kwargs=dict(embedding_dim=10)), ("Adagrad", 0.2)),
+            (dict(model="RESCAL", model_kwargs=dict(embedding_dim=125)), ("Adagrad", 0.04)),
+            (dict(training_loop_kwargs=dict(start_epochs=0)), ("Adagrad", 0.2)),
             # only the squared loss has targets to smooth
             (dict(training_kwargs=dict(label_smoothing=0.1)), ("Adam", 0.05)),
             (dict(optimizer="SGD", optimizer_kwargs=dict(lr=0.01)), ("SGD", 0.01)),

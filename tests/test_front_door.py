@@ -66,7 +66,7 @@ def test_names_are_enough(training_loop: str, model: str, mrr: float) -> None:
         random_seed=0,
         use_tqdm=False,
     )
-    name, lr = optimization(type(result.training_loop), type(result.model), result.model.loss.needs_scores, started=True)
+    name, lr = optimization(type(result.training_loop), type(result.model), result.model.loss.needs_scores)
     assert (result.configuration["optimizer"], result.configuration["optimizer_kwargs"]["lr"]) == (name, lr)
     assert result.configuration["lr_scheduler_kwargs"] == {"T_max": 100}
     assert result.get_metric("mrr") > mrr
@@ -95,7 +95,7 @@ def test_no_schedule_with_an_early_stopper() -> None:
         use_tqdm=False,
         random_seed=0,
     )
-    name, lr = optimization(type(result.training_loop), type(result.model), result.model.loss.needs_scores, started=True)
+    name, lr = optimization(type(result.training_loop), type(result.model), result.model.loss.needs_scores)
     assert (result.configuration["optimizer"], result.configuration["optimizer_kwargs"]["lr"]) == (name, lr)
     assert "lr_scheduler" not in result.configuration
 

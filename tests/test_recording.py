@@ -46,8 +46,7 @@ class TestRecords:
         result.save_to_directory(tmp_path)
         content = json.loads((tmp_path / "results.json").read_text())
         assert content["configuration"]["loss_kwargs"] == kwargs
-        started = not result.training_loop.closed_world
-        _, lr = optimization(type(result.training_loop), type(result.model), result.model.loss.needs_scores, started=started)
+        _, lr = optimization(type(result.training_loop), type(result.model), result.model.loss.needs_scores)
         assert content["configuration"]["optimizer_kwargs"]["lr"] == lr
         assert content["losses"] == result.losses
 

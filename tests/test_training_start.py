@@ -203,4 +203,4 @@ def test_front_door() -> None:
     # derived from the graph
     assert recorded["start_kwargs"]["negative_weight"] > 0
     assert recorded["start_kwargs"]["regularization_weight"] > 0
-    assert result.configuration["optimizer_kwargs"]["lr"] == 0.05
+    assert result.configuration["optimizer_kwargs"]["lr"] == 0.2

@@ -165,7 +165,7 @@ class Space:
     def default(self, model: str) -> dict[str, Any]:
         """Return the parameters of a trial with the defaults of a model."""
         loss = self.default_loss
-        optimizer, lr = optimization(NonSamplingLCWATrainingLoop, self.classes[model], loss.needs_scores, started=True)
+        optimizer, lr = optimization(NonSamplingLCWATrainingLoop, self.classes[model], loss.needs_scores)
         name = loss_resolver.normalize_cls(loss)
         return {
             "model": model,
