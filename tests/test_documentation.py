@@ -144,6 +144,7 @@ EXPERIMENTS = [str(path) for path in sorted((ROOT / "pykeen_nonsampling" / "expe
     ("page", "name", "command"),
     [
         ("README.md", "summary", ["accuracy", "report", "--summary", *EXPERIMENTS]),
+        ("docs/benchmarks.md", "cross-entropy", ["tables", "cross_entropy", "--file", str(RESULTS / "cross_entropy.json")]),
         ("docs/benchmarks.md", "times", ["tables", "speed", "--file", str(RESULTS / "benchmark.json")]),
         ("docs/choosing.md", "defaults", DEFAULTS),
         ("docs/choosing.md", "squared", [*DEFAULTS, "--loss", "squared"]),
