@@ -109,10 +109,7 @@ def is_ours(training_loop: str | type[TrainingLoop[Any]] | None) -> bool:
 
 
 def optimization(
-    training_loop: type[TrainingLoop[Any]],
-    model: type[Model],
-    needs_scores: bool,
-    dimension: int = TYPICAL_DIMENSION,
+    training_loop: type[TrainingLoop[Any]], model: type[Model], needs_scores: bool, dimension: int = TYPICAL_DIMENSION
 ) -> tuple[str, float]:
     """Choose an optimizer and its learning rate.
 
@@ -124,9 +121,7 @@ def optimization(
     """
     if needs_scores:
         rate = ADAGRAD_LEARNING_RATES.get(model, ADAGRAD_LEARNING_RATE)
-        if issubclass(model, RESCAL):
-            rate = min(rate, MATRIX_LEARNING_RATE / dimension)
-        return "Adagrad", rate
+        return "Adagrad", min(rate, MATRIX_LEARNING_RATE / dimension) if issubclass(model, RESCAL) else rate
     return "Adam", next(rate for cls, rate in LEARNING_RATE.items() if issubclass(training_loop, cls))
 
 
@@ -172,10 +167,10 @@ def complete_training(kwargs: Mapping[str, Any], model: Model, factory: CoreTrip
     loop_kwargs = kwargs.get("training_loop_kwargs") or {}
     loss = training_loop.find_loss(model, factory, label_smoothing, **loop_kwargs)
     added: dict[str, Any] = {}
-    factorization = (loop_kwargs.get(name) for name in ("factorization", "factorization_kwargs"))
-    start = start_epochs(loss, factorize_model(model, *factorization))
+    factorization = factorize_model(model, loop_kwargs.get("factorization"), loop_kwargs.get("factorization_kwargs"))
+    start = start_epochs(loss, factorization)
     if start and loop_kwargs.get("start_epochs") is None:
-        added["training_loop_kwargs"] = loop_kwargs = {**loop_kwargs, "start_epochs": start}
+        added["training_loop_kwargs"] = {**loop_kwargs, "start_epochs": start}
     if any(kwargs.get(name) for name in OPTIMIZATION):
         return added
     dimension = model.entity_representations[0].shape[0] if isinstance(model, RESCAL) else TYPICAL_DIMENSION
