@@ -124,7 +124,7 @@ class TestFiles:
 
 
 #: What the pipeline fills in
-ADAGRAD: dict[str, Any] = dict(optimizer="Adagrad", optimizer_kwargs=dict(lr=0.1), lr_scheduler="CosineAnnealingLR")
+ADAGRAD: dict[str, Any] = dict(optimizer="Adagrad", optimizer_kwargs=dict(lr=0.2), lr_scheduler="CosineAnnealingLR")
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +157,7 @@ class TestPipeline:
             (dict(optimizer="SGD"), r"optimizer\.class was 'Adagrad', and is 'SGD'"),
             # which leaves out the schedule
             (
-                dict(optimizer="Adagrad", optimizer_kwargs=dict(lr=0.1)),
+                dict(optimizer="Adagrad", optimizer_kwargs=dict(lr=0.2)),
                 r"lr_scheduler was .*CosineAnnealingLR.*, and is None",
             ),
             (
@@ -165,7 +165,7 @@ class TestPipeline:
                 r"loss\.class was 'SoftmaxLoss', and is 'NonSamplingLoss'",
             ),
             (dict(loss_kwargs=dict(regularization_weight=0.5)), r"loss\.regularization_weight was .*, and is 0\.5"),
-            (dict(**ADAGRAD, training_loop_kwargs=dict(start_epochs=50)), r"start_epochs was 0, and is 50"),
+            (dict(**ADAGRAD, training_loop_kwargs=dict(start_epochs=50)), r"start_epochs was 100, and is 50"),
             (dict(training_loop_kwargs=dict(target="tail")), r"target was \['tail', 'head'\], and is \['tail'\]"),
             (dict(training_loop_kwargs=dict(loss_weighter=RelationLossWeighter(torch.arange(55.0)))), r"weights was"),
             (dict(training_kwargs=dict(batch_size=128)), r"batch_size was 1592, and is 128"),
@@ -187,7 +187,7 @@ class TestPipeline:
         with caplog.at_level(logging.WARNING, "pykeen_nonsampling"):
             result = run(tmp_path, epochs=8)
         assert "a cosine schedule for 4 epochs" in caplog.text
-        assert "for 8 epochs, and starts again at 0.05" in caplog.text
+        assert "for 8 epochs, and starts again at 0.1" in caplog.text
         losses = trained[1]
         assert result.losses[:4] == losses
         assert len(result.losses) == 8
