@@ -113,7 +113,7 @@ ENTRIES: Mapping[str, Entry] = {
     "softmax": Entry(
         NonSamplingLCWATrainingLoop,
         ["softmax"],
-        [dict(**_COSINE, start_epochs=0), {**_COSINE, "lr": 0.05, "start_epochs": 60}],
+        [{**_COSINE, "lr": lr, "start_epochs": epochs} for lr, epochs in zip((0.1, 0.05), START_EPOCHS, strict=True)],
         color="#009e73",
         marker="D",
     ),

@@ -1,10 +1,12 @@
 """Squared distances equal brute force."""
 
+import pytest
 import torch
 from factorization_case import TrilinearTestCase
 from graphs import GRAPHS, make_factory
 from pykeen.models import ERModel
 from pykeen.nn.modules import (
+    ClampedInteraction,
     LineaREInteraction,
     MuREInteraction,
     PairREInteraction,
@@ -131,3 +133,11 @@ def test_transe_in_the_paper_is_a_special_case() -> None:
     gram_e, gram_r, sum_e = e.T @ e, r.T @ r, e.sum(dim=0)
     four_terms = 2 * len(e) * (gram_e * gram_r).sum() + len(r) * (gram_e * gram_e).sum() - 2 * sum_e @ gram_r @ sum_e
     torch.testing.assert_close(second, 4 / 9 * four_terms)
+
+
+def test_squares_are_for_scores_that_rank_like_them() -> None:
+    with pytest.raises(ValueError, match=r"squared='yes' has to be True or False"):
+        factorize(TransEInteraction(p=2), factorization_kwargs=dict(squared="yes"))
+    clamped = ClampedInteraction(base=TransEInteraction(p=2), clamp_score=3.0)
+    with pytest.raises(ValueError, match=r"squared=True trains on another score .* Remove one of them"):
+        factorize(clamped, factorization_kwargs=dict(squared=True))
